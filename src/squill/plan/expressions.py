@@ -1,0 +1,283 @@
+"""Row-wise expressions as plan data.
+
+A `pl.Expr` can be neither hashed nor compared, may stand for several columns and may look at the whole
+column. `bind` turns what the user wrote into `Expression` values that are none of these: wildcards and
+selectors expanded against the payload, checked to be row-wise, with name, type and root columns known.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import polars as pl
+
+from squill.errors import NotRowWiseError, PlanError
+from squill.plan.row_wise import first_offence, function_name, substitute_selectors, walk
+from squill.plan.schema import Schema
+from squill.time import TimeType
+
+__all__ = ["END", "START", "Expression", "IntoExpression", "Scope", "bind", "bind_one", "column", "end", "start"]
+
+START = "__squill_start__"
+END = "__squill_end__"
+
+IntoExpression = str | pl.Expr
+# An unnamed sq.start() is called "start", which a payload column may not be: the error says to name it.
+TIME_NAMES = {START: "start", END: "end"}
+LITERAL_TYPES = (bool, int, float, bytes)
+
+
+def start() -> pl.Expr:
+    """Return the event's start time, as an expression of the stream's time type."""
+    return pl.col(START)
+
+
+def end() -> pl.Expr:
+    """Return the event's end time (null = endless); only where ends are known on arrival."""
+    return pl.col(END)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an expression may name: the payload, and the times where there are any."""
+
+    schema: Schema
+    time: TimeType | None
+    ends_known: bool
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """An empty frame of everything nameable; expressions are typed by running them on it."""
+        times = {} if self.time is None else {START: self.time.dtype, END: self.time.dtype}
+        return pl.DataFrame(schema={**self.schema, **times})
+
+
+@dataclass(frozen=True)
+class Expression:
+    """One output column: hashable, comparable by its serialised form, its type known."""
+
+    serialised: str
+    name: str
+    dtype: pl.DataType = field(compare=False)
+    roots: tuple[str, ...] = field(compare=False)
+
+    @cached_property
+    def expr(self) -> pl.Expr:
+        return _deserialise(self.serialised).alias(self.name)
+
+    @property
+    def is_column(self) -> bool:
+        """True for a plain reference to a payload column (perhaps renamed)."""
+        return self.source_column is not None
+
+    @cached_property
+    def source_column(self) -> str | None:
+        tree = json.loads(self.serialised)
+        while isinstance(tree, dict) and ("Alias" in tree or "KeepName" in tree or "RenameAlias" in tree):
+            tree = tree["Alias"][0] if "Alias" in tree else tree.get("KeepName") or tree["RenameAlias"]["expr"]
+        name = tree.get("Column") if isinstance(tree, dict) else None
+        return None if name in (START, END) else name
+
+    @property
+    def uses_start(self) -> bool:
+        return START in self.roots
+
+    @property
+    def uses_end(self) -> bool:
+        return END in self.roots
+
+    def renamed(self, name: str) -> Expression:
+        return Expression(self.serialised, name, self.dtype, self.roots)
+
+    def __str__(self) -> str:
+        text = str(_deserialise(self.serialised))
+        text = text.replace(f'col("{START}")', "start()").replace(f'col("{END}")', "end()")
+        source = self.source_column
+        if source is not None:
+            return self.name if source == self.name else f"{self.name}={source}"
+        return f"{self.name}={text}"
+
+
+def column(name: str, dtype: pl.DataType) -> Expression:
+    """Return the expression that is just the payload column `name`."""
+    return Expression(_serialise(pl.col(name)), name, dtype, (name,))
+
+
+def _serialise(expr: pl.Expr) -> str:
+    return expr.meta.serialize(format="json")
+
+
+def _deserialise(text: str) -> pl.Expr:
+    return pl.Expr.deserialize(io.StringIO(text), format="json")
+
+
+def bind(
+    expressions: Iterable[object], named: Mapping[str, object], scope: Scope, operator: str
+) -> tuple[Expression, ...]:
+    """Return the single-column expressions that the user's arguments stand for, checked."""
+    bound: list[Expression] = []
+    for given in expressions:
+        for item in given if isinstance(given, (list, tuple)) else (given,):
+            bound.extend(_bind_any(item, scope, operator))
+    for name, given in named.items():
+        several = _bind_any(given, scope, operator, literal_text=False)
+        if len(several) != 1:
+            raise PlanError(f"{operator}: {name}= stands for {len(several)} columns, not one", "name one column.")
+        bound.append(several[0].renamed(name))
+    _refuse_duplicates(bound, operator)
+    return tuple(bound)
+
+
+def bind_one(given: object, scope: Scope, operator: str) -> Expression:
+    """Return the one column that `given` stands for."""
+    several = _bind_any(given, scope, operator)
+    if len(several) != 1:
+        raise PlanError(
+            f"{operator}: {given} stands for {len(several)} columns, not one", "name one column, not a wildcard."
+        )
+    return several[0]
+
+
+def bind_predicate(given: object, scope: Scope, operator: str) -> Expression:
+    """Return a boolean expression."""
+    expression = bind_one(given, scope, operator)
+    if expression.dtype != pl.Boolean:
+        raise PlanError(
+            f"{operator}: the condition {expression} is {expression.dtype}, not Boolean",
+            "compare it with something, as in sq.col('x') > 0.",
+        )
+    return expression
+
+
+def _refuse_duplicates(bound: list[Expression], operator: str) -> None:
+    seen: set[str] = set()
+    for expression in bound:
+        if expression.name in seen:
+            raise PlanError(
+                f"{operator}: two output columns are called {expression.name!r}", "rename one with .alias(…)."
+            )
+        seen.add(expression.name)
+
+
+def _bind_any(given: object, scope: Scope, operator: str, *, literal_text: bool = False) -> list[Expression]:
+    if isinstance(given, str) and not literal_text:
+        if given in scope.schema:
+            return [column(given, scope.schema[given])]
+        if given == "*" or (given.startswith("^") and given.endswith("$")):
+            return _bind_expr(pl.col(given), scope, operator)
+        scope.schema.require(given, operator)
+    if isinstance(given, pl.Expr):
+        return _bind_expr(given, scope, operator)
+    if given is None or isinstance(given, LITERAL_TYPES):
+        return _bind_expr(pl.lit(given), scope, operator)
+    raise PlanError(
+        f"{operator}: {given!r} is {type(given).__name__}, not an expression",
+        "give a column name or an expression like sq.col('x') + 1.",
+    )
+
+
+def _bind_expr(expr: pl.Expr, scope: Scope, operator: str) -> list[Expression]:
+    with warnings.catch_warnings():
+        # Serialising a Python function warns before we can refuse it by name.
+        warnings.simplefilter("ignore")
+        try:
+            text = _serialise(expr)
+        except Exception as error:
+            what = f"{operator}: {expr} cannot be kept in a plan: {error}"
+            raise PlanError(what, "use built-in functions.") from error
+    tree = json.loads(text)
+    _refuse_whole_columns(tree, expr, scope, operator)
+    selectors = [content for kind, content in walk(tree) if kind == "Selector"]
+    if not selectors:
+        return [_typed(tree, scope, operator)]
+    names = _selected_names(selectors, scope, operator)
+    return [_typed(substitute_selectors(tree, name), scope, operator) for name in names]
+
+
+def _refuse_whole_columns(tree: object, expr: pl.Expr, scope: Scope, operator: str) -> None:
+    offence = first_offence(tree)
+    if offence is not None:
+        raise NotRowWiseError(operator, offence, str(expr))
+    for kind, content in walk(tree):
+        if kind == "Function" and function_name(content["function"])[1] == "IsIn":
+            _check_membership(content["input"][1], expr, scope, operator)
+
+
+def _check_membership(table: object, expr: pl.Expr, scope: Scope, operator: str) -> None:
+    """`x.is_in(column)` asks whether x stands anywhere in that column, unless the column holds lists."""
+    if not any(kind == "Column" for kind, _ in walk(table)):
+        return
+    dtype = _typed(table, scope, operator).dtype
+    if not isinstance(dtype, (pl.List, pl.Array)):
+        raise NotRowWiseError(operator, "is_in of a whole column", str(expr))
+
+
+def _selected_names(selectors: list[object], scope: Scope, operator: str) -> tuple[str, ...]:
+    payload = scope.schema.empty_frame().lazy()
+    expansions = []
+    for selector in selectors:
+        try:
+            expansions.append(payload.select(_deserialise(json.dumps({"Selector": selector}))).collect_schema().names())
+        except pl.exceptions.ColumnNotFoundError as error:
+            raise _missing_column(error, scope, operator) from None
+    if any(names != expansions[0] for names in expansions):
+        raise PlanError(
+            f"{operator}: one expression holds selectors of different columns: {expansions}",
+            "write one expression per column.",
+        )
+    return tuple(expansions[0])
+
+
+def _typed(tree: object, scope: Scope, operator: str) -> Expression:
+    text = json.dumps(tree, separators=(",", ":"))
+    expr = _deserialise(text)
+    _check_names(expr, scope, operator)
+    try:
+        result = scope.frame.select(expr)
+    except pl.exceptions.ColumnNotFoundError as error:
+        raise _missing_column(error, scope, operator) from None
+    except pl.exceptions.PolarsError as error:
+        first_line = str(error).splitlines()[0]
+        raise PlanError(
+            f"{operator}: {expr} does not fit the columns ({scope.schema!r}): {first_line}",
+            "check the types of the columns it uses; .cast(…) changes them.",
+        ) from error
+    series = result.to_series()
+    roots = tuple(dict.fromkeys(expr.meta.root_names()))
+    return Expression(text, TIME_NAMES.get(series.name, series.name), series.dtype, roots)
+
+
+def _missing_column(error: Exception, scope: Scope, operator: str) -> PlanError:
+    words = str(error).splitlines()[0].replace('"', "'")
+    name = words.split("'")[1] if "'" in words else words.split()[-1]
+    try:
+        scope.schema.require(name, operator)
+    except PlanError as missing:
+        return missing
+    return PlanError(f"{operator}: {words}")
+
+
+def _check_names(expr: pl.Expr, scope: Scope, operator: str) -> None:
+    for name in expr.meta.root_names():
+        if name in (START, END):
+            _check_time_use(name, scope, operator)
+        else:
+            scope.schema.require(name, operator)
+
+
+def _check_time_use(name: str, scope: Scope, operator: str) -> None:
+    if scope.time is None:
+        raise PlanError(
+            f"{operator}: sq.start() and sq.end() have no meaning on relational data",
+            "give the input a time with start=.",
+        )
+    if name == END and not scope.ends_known:
+        raise PlanError(
+            f"{operator}: sq.end() is not known yet when an event arrives on this stream",
+            "put .wait_for_ends() before it.",
+        )

@@ -1,0 +1,176 @@
+"""The aggregate functions that users call: `sq.count()`, `sq.sum("x")`, … and `sq.aggregate_fn`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from squill.errors import PlanError
+from squill.plan.aggregates import AggregateCall, AggregateExpr, UserAggregate
+from squill.plan.expressions import IntoExpression
+
+if TYPE_CHECKING:
+    from polars._typing import PolarsDataType
+
+__all__ = [
+    "aggregate_fn", "collect_list", "count", "count_distinct", "count_not_null", "first", "last", "max", "mean",
+    "min", "percentile", "product", "std", "sum", "top_k", "var",
+]  # fmt: skip
+
+OrderBy = IntoExpression | Sequence[IntoExpression] | None
+
+
+def _call(
+    kind: str,
+    *inputs: IntoExpression,
+    where: IntoExpression | None = None,
+    order_by: OrderBy = None,
+    **options: object,
+) -> AggregateExpr:
+    for item in inputs:
+        if not isinstance(item, (str, pl.Expr)):
+            raise PlanError(
+                f"sq.{kind}: {item!r} is neither a column name nor an expression", "write sq.sum('x')."
+            )
+    if order_by is None:
+        order: tuple[IntoExpression, ...] = ()
+    else:
+        order = (order_by,) if isinstance(order_by, (str, pl.Expr)) else tuple(order_by)
+    return AggregateExpr.of(AggregateCall(kind, inputs, where, order, tuple(options.items())))
+
+
+def count(*, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the number of events alive (Int64); nulls count."""
+    return _call("count", where=where)
+
+
+def count_not_null(x: IntoExpression, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the number of events alive whose `x` is not null (Int64)."""
+    return _call("count_not_null", x, where=where)
+
+
+def sum(x: IntoExpression, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the sum of `x`: Int64 for integers (checked), Float64 for floats; nulls are skipped, none left is 0."""
+    return _call("sum", x, where=where)
+
+
+def mean(x: IntoExpression, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the mean of `x` (Float64); null when no value is left."""
+    return _call("mean", x, where=where)
+
+
+def min(x: IntoExpression, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the smallest `x` in its own type; null when no value is left."""
+    return _call("min", x, where=where)
+
+
+def max(x: IntoExpression, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the largest `x` in its own type; null when no value is left."""
+    return _call("max", x, where=where)
+
+
+def product(x: IntoExpression, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the product of `x`: exact Int64 for integers (checked), Float64 for floats; none left is null."""
+    return _call("product", x, where=where)
+
+
+def var(x: IntoExpression, ddof: int = 1, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the variance of `x` with `ddof` delta degrees of freedom; null below ddof + 1 values."""
+    return _call("var", x, where=where, ddof=ddof)
+
+
+def std(x: IntoExpression, ddof: int = 1, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the standard deviation of `x`; null below ddof + 1 values."""
+    return _call("std", x, where=where, ddof=ddof)
+
+
+def first(x: IntoExpression, *, order_by: OrderBy = None, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the first non-null `x` by start, then `order_by`, then the payload."""
+    return _call("first", x, where=where, order_by=order_by)
+
+
+def last(x: IntoExpression, *, order_by: OrderBy = None, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return the last non-null `x` by start, then `order_by`, then the payload."""
+    return _call("last", x, where=where, order_by=order_by)
+
+
+def collect_list(x: IntoExpression, *, order_by: OrderBy = None, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return all values of `x` as a list, nulls kept, by start, then `order_by`, then the payload."""
+    return _call("collect_list", x, where=where, order_by=order_by)
+
+
+def count_distinct(x: IntoExpression, *, where: IntoExpression | None = None) -> AggregateExpr:
+    """Return how many different non-null values `x` has (Int64)."""
+    return _call("count_distinct", x, where=where)
+
+
+def top_k(
+    by: IntoExpression, k: int, descending: bool = True, *, where: IntoExpression | None = None
+) -> AggregateExpr:
+    """Return the `k` first rows by `by` as a list of structs (rank, payload); ties of the k-th place are kept."""
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise PlanError(f"sq.top_k: k is {k!r}; it must be a whole number of at least 1", "sq.top_k('x', 10)")
+    return _call("top_k", by, where=where, k=k, descending=descending)
+
+
+def percentile(
+    x: IntoExpression, p: float, discrete: bool = False, *, where: IntoExpression | None = None
+) -> AggregateExpr:
+    """Return the p-th percentile of `x`, 0 ≤ p ≤ 1: interpolated, or with `discrete` a value that is there."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
+        raise PlanError(f"sq.percentile: p is {p!r}; it must lie between 0 and 1", "0.5 is the median.")
+    return _call("percentile", x, where=where, p=float(p), discrete=bool(discrete))
+
+
+def aggregate_fn(
+    inputs: IntoExpression | Sequence[IntoExpression],
+    *,
+    init: Callable[[], Any],
+    accumulate: Callable[..., Any],
+    deaccumulate: Callable[..., Any] | None = None,
+    merge: Callable[..., Any] | None = None,
+    result: Callable[..., Any],
+    dtype: PolarsDataType,
+) -> AggregateExpr:
+    """Return an aggregate of your own, compiled into the same loops as the built-in ones.
+
+    The state is a tuple of numbers whose types `init()` fixes. `accumulate(state, t, *x)` returns the state
+    with one event added, `deaccumulate(state, t, *x)` with it taken away; without the latter the live events
+    are folded again at each change (and a warning says so). `result(state)` gives the value, None for null;
+    it is asked whenever an event is alive. Events with a null input are not passed. `t` is the event's start
+    in ticks. Functions that Numba cannot compile run as plain Python, with a warning.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import squill as sq
+    >>> mean = sq.aggregate_fn(
+    ...     "x",
+    ...     init=lambda: (0, 0.0),
+    ...     accumulate=lambda state, t, x: (state[0] + 1, state[1] + x),
+    ...     deaccumulate=lambda state, t, x: (state[0] - 1, state[1] - x),
+    ...     result=lambda state: state[1] / state[0] if state[0] > 0 else None,
+    ...     dtype=pl.Float64,
+    ... )
+    >>> events = sq.from_frame(pl.DataFrame({"t": [1, 2], "x": [1.0, 4.0]}), start="t")
+    >>> events.with_duration(5).aggregate(m=mean).collect()["m"].to_list()
+    [1.0, 2.5, 4.0]
+    """
+    columns = (inputs,) if isinstance(inputs, (str, pl.Expr)) else tuple(inputs)
+    functions = {"init": init, "accumulate": accumulate, "result": result}
+    optional = {"deaccumulate": deaccumulate, "merge": merge}
+    for name, function in {**functions, **{k: v for k, v in optional.items() if v is not None}}.items():
+        if not callable(function):
+            raise PlanError(f"sq.aggregate_fn: {name} is {function!r}, not a function", f"{name}=lambda …: …")
+    if deaccumulate is None:
+        warnings.warn(
+            "sq.aggregate_fn without deaccumulate folds all live events again at each change; "
+            "deaccumulate(state, t, *x) takes one event away instead",
+            UserWarning,
+            stacklevel=2,
+        )
+    user = UserAggregate(columns, init, accumulate, deaccumulate, merge, result, dtype)
+    return AggregateExpr.of(AggregateCall("user", columns, user=user))

@@ -1,0 +1,36 @@
+"""All plan nodes, by family."""
+
+from squill.plan.nodes.aggregation import Aggregate, Distinct
+from squill.plan.nodes.combine import Union
+from squill.plan.nodes.lifetime import (
+    AlterLifetime,
+    CastTime,
+    Chop,
+    ClipDuration,
+    Extend,
+    PointAtEnd,
+    Quantize,
+    Shift,
+    Stitch,
+    WaitForEnds,
+    WithDuration,
+)
+from squill.plan.nodes.payload import MapBatches, Select, SelectMany, Where
+from squill.plan.nodes.sources import (
+    Disorder,
+    EventsSource,
+    FileSource,
+    FrameSource,
+    Lifetime,
+    Promises,
+    PushSource,
+    Source,
+)
+from squill.plan.nodes.windows import CountWindow, HoppingWindow, PerWindow, SessionWindow
+
+__all__ = [
+    "Aggregate", "AlterLifetime", "CastTime", "Chop", "ClipDuration", "CountWindow", "Disorder", "Distinct",
+    "EventsSource", "Extend", "FileSource", "FrameSource", "HoppingWindow", "Lifetime", "MapBatches", "PerWindow",
+    "PointAtEnd", "Promises", "PushSource", "Quantize", "Select", "SelectMany", "SessionWindow", "Shift", "Source",
+    "Stitch", "Union", "WaitForEnds", "Where", "WithDuration",
+]  # fmt: skip

@@ -1,0 +1,60 @@
+"""Snapshot aggregates and distinct."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from squill.plan.aggregates import BoundAggregate
+from squill.plan.expressions import Expression
+from squill.plan.node import UnaryNode
+from squill.plan.properties import Properties
+from squill.plan.schema import Schema
+
+__all__ = ["Aggregate", "Distinct"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate(UnaryNode):
+    """Between two neighbouring change points of a key's alive events, one row of aggregates.
+
+    `calls` are the distinct aggregates, `columns` the outputs as expressions over their placeholders.
+    """
+
+    keys: tuple[str, ...]
+    calls: tuple[BoundAggregate, ...]
+    columns: tuple[Expression, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        keys = [(name, self.parent.schema[name]) for name in self.keys]
+        return Schema([*keys, *((column.name, column.dtype) for column in self.columns)])
+
+    @cached_property
+    def properties(self) -> Properties:
+        if self.is_relational:
+            return self.parent.properties
+        before = self.parent.properties
+        return Properties(ends_known=False, window=before.window)
+
+    def details(self) -> str:
+        by_placeholder = {call.placeholder: str(call) for call in self.calls}
+        shown = []
+        for column in self.columns:
+            text = str(column).partition("=")[2] or str(column)
+            for placeholder, call in by_placeholder.items():
+                text = text.replace(f'col("{placeholder}")', call).replace(placeholder, call)
+            shown.append(f"{column.name}={text}")
+        keys = f"keys=[{', '.join(self.keys)}], " if self.keys else ""
+        return keys + ", ".join(shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distinct(UnaryNode):
+    """The maximal parts in which at least one equal row is alive."""
+
+    @cached_property
+    def properties(self) -> Properties:
+        if self.is_relational:
+            return self.parent.properties
+        return Properties(ends_known=False)

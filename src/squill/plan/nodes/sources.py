@@ -1,0 +1,168 @@
+"""Where events come from. Sources own the disorder policy; downstream nothing is ever late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from squill.plan.expressions import Expression
+from squill.plan.node import Node
+from squill.plan.properties import Properties
+from squill.plan.schema import Schema
+from squill.time import TimeType
+
+__all__ = ["Disorder", "EventsSource", "FileSource", "FrameSource", "Lifetime", "Promises", "PushSource", "Source"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disorder:
+    """What happens to an event below the current time; `wait` is how long stragglers are waited for."""
+
+    policy: str
+    wait: int | str | Any = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promises:
+    """What the user says of the data; checked while it is read unless `trust`."""
+
+    sorted_by: tuple[str, ...] = ()
+    packed: tuple[str, ...] = ()
+    duration: int | None = None
+    unique: tuple[str, ...] = ()
+    trust: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lifetime:
+    """How times are read off an input's rows.
+
+    `start` and `end` are expressions over the input's own columns; without `end` an event is a point or,
+    with `kind` "open", endless.
+    """
+
+    start: Expression
+    end: Expression | None = None
+    kind: str = "point"
+    keep_time: bool = False
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The input's columns that the times are read off."""
+        return self.start.roots if self.end is None else (*self.start.roots, *self.end.roots)
+
+    @property
+    def consumed(self) -> tuple[str, ...]:
+        """The plain columns that leave the payload because they became the time."""
+        if self.keep_time:
+            return ()
+        times = (self.start, self.end) if self.end is not None else (self.start,)
+        return tuple(item.source_column for item in times if item.source_column is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Node):
+    """Base of all sources: the input's own columns, and how lifetimes are read off them."""
+
+    label: str
+    columns: Schema
+    lifetime: Lifetime | None
+    promises: Promises = Promises()
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    @cached_property
+    def schema(self) -> Schema:
+        consumed = self.lifetime.consumed if self.lifetime is not None else ()
+        return Schema((name, dtype) for name, dtype in self.columns.items() if name not in consumed)
+
+    @cached_property
+    def time(self) -> TimeType | None:
+        return None if self.lifetime is None else TimeType.of(self.lifetime.start.dtype, self.lifetime.start.name)
+
+    @cached_property
+    def properties(self) -> Properties:
+        if self.lifetime is None:
+            return Properties(endless=True)
+        if self.lifetime.end is not None:
+            return Properties(duration=self.promises.duration)
+        if self.lifetime.kind == "open":
+            return Properties(endless=True)
+        return Properties(duration=1)
+
+    def details(self) -> str:
+        times = ""
+        if self.lifetime is not None:
+            times = f", start={self.lifetime.start.name}"
+            times += f", end={self.lifetime.end.name}" if self.lifetime.end is not None else ""
+        return f"{self.label}{times}, {len(self.schema)} columns"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSource(Source):
+    """Rows of a frame in memory."""
+
+    frame: pl.DataFrame = field(compare=False)
+    frame_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSource(Source):
+    """Rows of parquet, csv, ndjson or ipc files, read in pieces."""
+
+    paths: tuple[str, ...]
+    format: str
+    read: tuple[str, ...] | None = None
+    """The payload columns that are needed, once pushed down; None is all."""
+    predicate: Expression | None = None
+    """A filter on the files' own columns, pushed down."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        payload = Source.schema.func(self)  # type: ignore[attr-defined]
+        return payload if self.read is None else payload.only(name for name in payload if name in self.read)
+
+    def details(self) -> str:
+        shown = Source.details(self)
+        files = self.paths[0] if len(self.paths) == 1 else f"{len(self.paths)} files"
+        shown = f"{self.format} {files}, {shown}"
+        if self.read is not None:
+            shown += f", read=[{', '.join(self.read)}]"
+        if self.predicate is not None:
+            shown += f", only {str(self.predicate).partition('=')[2] or self.predicate}"
+        return shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventsSource(Source):
+    """Single events in arrival order: points, intervals, edges, punctuations."""
+
+    events: Sequence[Any] = field(compare=False)
+    events_id: int
+    disorder: Disorder
+    has_edges: bool
+    time_type: TimeType
+
+    @cached_property
+    def time(self) -> TimeType:
+        return self.time_type
+
+    @cached_property
+    def properties(self) -> Properties:
+        return Properties(ends_known=not self.has_edges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSource(Source):
+    """Rows that the program pushes while the query runs."""
+
+    source: Any = field(compare=False)
+    source_id: int
+    disorder: Disorder
+    punctuate_every: int | None = None

@@ -1,0 +1,139 @@
+"""Let files be read without the columns that nothing in the plan looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from squill.plan.expressions import END, START, Expression
+from squill.plan.node import Node, walk
+from squill.plan.nodes import (
+    Aggregate,
+    AlterLifetime,
+    CastTime,
+    Chop,
+    ClipDuration,
+    Extend,
+    FileSource,
+    HoppingWindow,
+    PerWindow,
+    PointAtEnd,
+    Quantize,
+    Select,
+    SelectMany,
+    SessionWindow,
+    Shift,
+    WaitForEnds,
+    Where,
+    WithDuration,
+)
+from squill.plan.rewrite.rebuild import rebuild
+
+__all__ = ["push_projection_into_scan"]
+
+Names = frozenset[str]
+ORDERED = frozenset({"first", "last", "collect_list", "top_k", "user"})
+"""Aggregates that see the whole payload, if only to put simultaneous events in order."""
+
+
+def push_projection_into_scan(root: Node) -> Node:
+    """Read only the columns that the plan above a scan uses; a select in between loses what nobody uses.
+
+    ::
+
+        aggregate(n=sum(x))               aggregate(n=sum(x))
+          file_source(…, 40 columns)  →     file_source(…, read=[x])
+    """
+    if not any(isinstance(node, FileSource) for node in walk(root)):
+        return root
+    needed = _needed_columns(root)
+
+    def change(node: Node, original: Node) -> Node:
+        wanted = needed[id(original)]
+        if isinstance(node, FileSource) and not wanted.issuperset(node.schema):
+            return replace(node, read=tuple(name for name in node.schema if name in wanted))
+        if isinstance(node, Select) and not wanted.issuperset(node.schema):
+            return replace(node, columns=tuple(item for item in node.columns if item.name in wanted))
+        return node
+
+    return rebuild(root, change)
+
+
+def _needed_columns(root: Node) -> dict[int, Names]:
+    """Return by node id which of its columns anybody uses; consumers come before what they consume."""
+    needed: dict[int, Names] = {id(node): frozenset() for node in walk(root)}
+    needed[id(root)] = frozenset(root.schema)
+    for node in reversed(list(walk(root))):
+        requires = REQUIRES.get(type(node))
+        for item in node.inputs:
+            # A kind of node that is not listed may look at everything.
+            used = frozenset(item.schema) if requires is None else requires(node, needed[id(node)])
+            needed[id(item)] |= used
+    return needed
+
+
+def _roots(*expressions: Expression | None) -> Names:
+    names = {root for item in expressions if item is not None for root in item.roots}
+    return frozenset(names - {START, END})
+
+
+def _same(_node: Any, wanted: Names) -> Names:
+    return wanted
+
+
+def _where(node: Where, wanted: Names) -> Names:
+    return wanted | _roots(node.predicate)
+
+
+def _select(node: Select, wanted: Names) -> Names:
+    return _roots(*(item for item in node.columns if item.name in wanted))
+
+
+def _select_many(node: SelectMany, wanted: Names) -> Names:
+    return wanted | {node.column}
+
+
+def _with_duration(node: WithDuration, wanted: Names) -> Names:
+    return wanted | _roots(node.duration if isinstance(node.duration, Expression) else None)
+
+
+def _alter_lifetime(node: AlterLifetime, wanted: Names) -> Names:
+    return wanted | _roots(node.start, node.duration if isinstance(node.duration, Expression) else None)
+
+
+def _session_window(node: SessionWindow, wanted: Names) -> Names:
+    return wanted | frozenset(node.keys)
+
+
+def _per_window(node: PerWindow, wanted: Names) -> Names:
+    return (wanted & frozenset(node.parent.schema)) | frozenset(node.keys)
+
+
+def _aggregate(node: Aggregate, _wanted: Names) -> Names:
+    if any(call.kind in ORDERED for call in node.calls):
+        return frozenset(node.parent.schema)
+    used = [_roots(*call.inputs, call.where, *call.order_by) for call in node.calls]
+    return frozenset(node.keys).union(*used)
+
+
+REQUIRES: dict[type[Node], Callable[[Any, Names], Names]] = {
+    Aggregate: _aggregate,
+    AlterLifetime: _alter_lifetime,
+    CastTime: _same,
+    Chop: _same,
+    ClipDuration: _same,
+    Extend: _same,
+    HoppingWindow: _same,
+    PerWindow: _per_window,
+    PointAtEnd: _same,
+    Quantize: _same,
+    Select: _select,
+    SelectMany: _select_many,
+    SessionWindow: _session_window,
+    Shift: _same,
+    WaitForEnds: _same,
+    Where: _where,
+    WithDuration: _with_duration,
+}
+"""Which columns of its input a node uses, given which of its own are used."""
