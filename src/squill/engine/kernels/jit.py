@@ -1,0 +1,102 @@
+"""How every kernel is compiled, and where the compiled code is kept.
+
+A kernel is a tight loop over plain arrays. It never raises: it returns a code, and the operator
+that called it raises. ``@kernel`` compiles without the GIL and caches the machine code on disk.
+
+Numba's own cache asks only whether the *one* source file changed on this path, so an edited helper
+in another file, a fresh clone or ``NUMBA_BOUNDSCHECK=1`` would meet stale code. Our cache folder is
+named by a hash over the text of all kernel sources, the numba version, the CPU and the flags; inside
+it nothing is ever stale, and two clones of one version share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numba
+from llvmlite import binding as llvm
+from numba.core import caching
+
+__all__ = ["CACHE_ENVIRONMENT_VARIABLE", "cache_folder", "inlined", "kernel"]
+
+CACHE_ENVIRONMENT_VARIABLE = "SQUILL_KERNEL_CACHE"
+PACKAGE = Path(__file__).resolve().parents[2]
+
+Kernel = Callable[..., Any]
+
+
+def _base_folder() -> Path:
+    chosen = os.environ.get(CACHE_ENVIRONMENT_VARIABLE)
+    if chosen:
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(home) if home else Path.home() / ".cache") / "squill" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written, as on many executors
+        return Path(tempfile.gettempdir()) / f"squill-kernels-{os.getuid()}"
+    return folder
+
+
+@cache
+def cache_folder() -> Path:
+    """Return the folder of compiled kernels for exactly these sources, compiler, CPU and flags."""
+    digest = hashlib.blake2b(digest_size=12)
+    for source in sorted(PACKAGE.rglob("kernels/*.py")):
+        digest.update(source.name.encode())
+        digest.update(source.read_bytes())
+    flags = (numba.__version__, llvm.get_host_cpu_name(), numba.config.BOUNDSCHECK, numba.config.OPT)
+    digest.update(repr(flags).encode())
+    return _base_folder() / digest.hexdigest()
+
+
+class _ContentLocator(caching._CacheLocator):
+    """Keeps a function's code under `cache_folder`, or under the folder its module names.
+
+    The folder's name already stands for the content, so the stamp is constant.
+    """
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
+        self._py_file = py_file
+        self._lineno = py_func.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        return str(cache_folder())
+
+    def get_source_stamp(self) -> tuple[str]:
+        return ("content",)
+
+    def get_disambiguator(self) -> str:
+        return str(self._lineno)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _ContentLocator:
+        return cls(py_func, py_file)
+
+
+class _KernelCacheImpl(caching.CompileResultCacheImpl):
+    _locator_classes: ClassVar = [_ContentLocator]
+
+
+class _KernelCache(caching.FunctionCache):
+    _impl_class = _KernelCacheImpl
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile `function` on first call, without the GIL, with its code cached on disk."""
+    compiled: Kernel = numba.njit(nogil=True)(function)
+    if not numba.config.DISABLE_JIT:
+        compiled._cache = _KernelCache(function)  # type: ignore[attr-defined]
+    return compiled
+
+
+def inlined(function: Kernel) -> Kernel:
+    """Compile `function` as a helper of kernels: it is part of its callers' cached code."""
+    compiled: Kernel = numba.njit(nogil=True)(function)
+    return compiled
