@@ -45,4 +45,3 @@ def codec(type: type, encode: Callable[[Any], bytes], decode: Callable[[bytes], 
         if not callable(function):
             raise PlanError(f"codec: {name} is {function!r}, not a function", "give a function of one value.")
     return Codec(type, encode, decode)
-

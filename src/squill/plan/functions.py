@@ -32,9 +32,7 @@ def _call(
 ) -> AggregateExpr:
     for item in inputs:
         if not isinstance(item, (str, pl.Expr)):
-            raise PlanError(
-                f"sq.{kind}: {item!r} is neither a column name nor an expression", "write sq.sum('x')."
-            )
+            raise PlanError(f"sq.{kind}: {item!r} is neither a column name nor an expression", "write sq.sum('x').")
     if order_by is None:
         order: tuple[IntoExpression, ...] = ()
     else:
@@ -107,9 +105,7 @@ def count_distinct(x: IntoExpression, *, where: IntoExpression | None = None) ->
     return _call("count_distinct", x, where=where)
 
 
-def top_k(
-    by: IntoExpression, k: int, descending: bool = True, *, where: IntoExpression | None = None
-) -> AggregateExpr:
+def top_k(by: IntoExpression, k: int, descending: bool = True, *, where: IntoExpression | None = None) -> AggregateExpr:
     """Return the `k` first rows by `by` as a list of structs (rank, payload); ties of the k-th place are kept."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise PlanError(f"sq.top_k: k is {k!r}; it must be a whole number of at least 1", "sq.top_k('x', 10)")

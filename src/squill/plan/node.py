@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import ClassVar
 
 from squill.plan.codec import Codec
 from squill.plan.expressions import Expression, Scope
@@ -23,6 +24,9 @@ class Node:
     ``time``        the type of its times; None for relational data, alive at every instant.
     ``properties``  what is known of its lifetimes.
     """
+
+    keeps_state: ClassVar[bool] = True
+    """False when every row is handled by itself, so that batches may be as large as memory likes."""
 
     @property
     def inputs(self) -> tuple[Node, ...]:

@@ -24,9 +24,7 @@ BOOLEAN_FUNCTIONS = frozenset(
     "AllHorizontal AnyHorizontal IsBetween IsClose IsEmpty IsFinite IsIn IsInfinite IsNan IsNotNan IsNotNull "
     "IsNull Not".split()
 )
-BITWISE_FUNCTIONS = frozenset(
-    "CountOnes CountZeros LeadingOnes LeadingZeros TrailingOnes TrailingZeros".split()
-)
+BITWISE_FUNCTIONS = frozenset("CountOnes CountZeros LeadingOnes LeadingZeros TrailingOnes TrailingZeros".split())
 RANGE_FUNCTIONS = frozenset("IntRanges DateRanges DatetimeRanges TimeRanges LinearSpaces".split())
 # Whole namespaces work element by element, but for the members named here.
 NAMESPACES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import polars as pl
 
@@ -31,6 +32,8 @@ __all__ = [
 class WithDuration(UnaryNode):
     """end := start + duration; None is endless; events with an expression's duration ≤ 0 vanish."""
 
+    keeps_state: ClassVar[bool] = False
+
     duration: int | Expression | None
 
     @cached_property
@@ -57,6 +60,8 @@ class AlterLifetime(UnaryNode):
 @dataclass(frozen=True, kw_only=True)
 class Shift(UnaryNode):
     """Move both ends of each lifetime by `by` ticks."""
+
+    keeps_state: ClassVar[bool] = False
 
     by: int
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -21,12 +21,16 @@ __all__ = ["MapBatches", "Select", "SelectMany", "Where"]
 class Where(UnaryNode):
     """Keep the events for which `predicate` is true; null is not true."""
 
+    keeps_state: ClassVar[bool] = False
+
     predicate: Expression
 
 
 @dataclass(frozen=True, kw_only=True)
 class Select(UnaryNode):
     """Give each event new columns; also what with_columns, drop and rename become."""
+
+    keeps_state: ClassVar[bool] = False
 
     columns: tuple[Expression, ...]
 
@@ -44,6 +48,8 @@ class Select(UnaryNode):
 @dataclass(frozen=True, kw_only=True)
 class SelectMany(UnaryNode):
     """Turn each event into as many as `column` has list items; an empty list makes it vanish."""
+
+    keeps_state: ClassVar[bool] = False
 
     column: str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -67,6 +67,8 @@ class Lifetime:
 @dataclass(frozen=True, kw_only=True)
 class Source(Node):
     """Base of all sources: the input's own columns, and how lifetimes are read off them."""
+
+    keeps_state: ClassVar[bool] = False
 
     label: str
     columns: Schema

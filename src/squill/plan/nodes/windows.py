@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-
-import polars as pl
+from typing import ClassVar
 
 from squill.errors import PlanError
 from squill.plan.expressions import Expression
@@ -22,6 +21,8 @@ WINDOW_COLUMNS = ("window_start", "window_end")
 @dataclass(frozen=True, kw_only=True)
 class HoppingWindow(UnaryNode):
     """start := g(t), end := g(t + size), g(x) the first grid point after x (closed left) or not before it."""
+
+    keeps_state: ClassVar[bool] = False
 
     size: int
     hop: int

@@ -1,0 +1,303 @@
+"""Folds that read positions of an ordered multiset: min, max, percentile, first, last.
+
+All calls over the same values share one multiset: the first of them owns it, applies the deltas and reads
+every position that was asked for, and the others only take their part of what was read. Where no event ever
+ends and only the two ends of the order are asked for, two codes per slot take the place of the multiset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from squill.engine.aggregation.fold_codes import NOBODY, Codes, Interned, RowCodes, codes_for
+from squill.engine.aggregation.fold_nulls import NullFold
+from squill.engine.aggregation.fold_sums import delta_arguments
+from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
+from squill.engine.aggregation.schedules import Column, Deltas
+from squill.engine.batch import Batch
+from squill.engine.buffers import grown
+from squill.engine.columns import as_float64, read_only, series_from, valid_of
+from squill.engine.kernels import fold_order as kernels
+from squill.engine.multiset import Multisets
+from squill.engine.operator import OperatorState
+from squill.errors import InternalError
+from squill.plan.aggregates import BoundAggregate
+
+__all__ = ["ArrivalFold", "CodeMultisets", "Ordered", "RankFold", "absent_value", "rows_in_order", "take_rows"]
+
+
+class CodeMultisets:
+    """An ordered multiset of codes per slot, and the way from deltas to changes of it."""
+
+    def __init__(self, interned: Interned | None) -> None:
+        self._interned = interned
+        self._multisets = Multisets(byte_order=interned is not None)
+        self._cell_of = np.empty(16, np.int64)
+
+    def ensure_slots(self, capacity: int) -> None:
+        self._multisets.ensure_slots(capacity)
+        self._cell_of = grown(self._cell_of, capacity, None)
+
+    @property
+    def references(self) -> Array:
+        return NOBODY if self._interned is None else self._interned.references
+
+    def arguments(self, deltas: Deltas, column: Column, released: Array) -> tuple[Any, ...]:
+        """Make the state ready for these deltas; return the arguments that kernels begin with."""
+        slots, signs = np.empty(deltas.count, np.int32), np.empty(deltas.count, np.int8)
+        codes, ends = np.empty(deltas.count, np.int64), np.empty(deltas.cells, np.int64)
+        count = kernels.arrange(
+            *delta_arguments(deltas), *map(read_only, column), self._cell_of, slots, signs, codes, ends
+        )
+        if self._interned is not None:
+            self._multisets.set_bytes(*self._interned.strings)
+        self._multisets.reserve(count)
+        changes = (slots[:count], signs[:count], codes[:count])
+        return (*changes, ends, deltas.cell_slot, self._multisets.state, self.references, released)
+
+    def save(self) -> OperatorState:
+        return dict(self._multisets.save())
+
+    def load(self, state: OperatorState) -> None:
+        self._multisets.load(state)
+
+
+def absent_value(call: BoundAggregate, slot: int) -> InternalError:
+    return InternalError(f"aggregate {call}: slot {slot} loses a row that it does not hold")
+
+
+class Ordered:
+    """The codes alive in each slot, in order, and the positions that calls read of them."""
+
+    def __init__(self, interned: Interned | None, *, endless: bool) -> None:
+        self._interned = interned
+        self._endless = endless
+        self._kinds: list[int] = []
+        self._shares: list[float] = []
+        self._multisets = CodeMultisets(interned)
+        self._counts, self._lows, self._highs = (np.zeros(16, np.int64) for _ in range(3))
+        self.codes = np.empty((0, 0), np.int64)
+        self.sizes = np.empty(0, np.int64)
+
+    def ask(self, kind: int, share: float = 0.0) -> int:
+        """Return the row of `codes` that will hold the codes at this position."""
+        wanted = (kind, share)
+        asked = list(zip(self._kinds, self._shares, strict=True))
+        if wanted in asked:
+            return asked.index(wanted)
+        self._kinds.append(kind)
+        self._shares.append(share)
+        return len(asked)
+
+    @property
+    def _is_running(self) -> bool:
+        return self._endless and all(kind in (kernels.SMALLEST, kernels.LARGEST) for kind in self._kinds)
+
+    def ensure_slots(self, capacity: int) -> None:
+        if self._is_running:
+            self._counts, self._lows, self._highs = (
+                grown(array, capacity) for array in (self._counts, self._lows, self._highs)
+            )
+        else:
+            self._multisets.ensure_slots(capacity)
+
+    def run(self, deltas: Deltas, column: Column, call: BoundAggregate) -> None:
+        """Apply the deltas; leave the asked codes and the number of values of each finished cell."""
+        self.codes = np.empty((len(self._kinds), deltas.cells), np.int64)
+        self.sizes = np.empty(deltas.cells, np.int64)
+        released = np.empty(0 if self._interned is None else 2 * deltas.count, np.int64)
+        count = self._run_extremes(deltas, column, released) if self._is_running else -1
+        if count < 0:
+            count = self._run_multisets(deltas, column, released, call)
+        if self._interned is not None:
+            self._interned.note(released[:count])
+
+    def _run_extremes(self, deltas: Deltas, column: Column, released: Array) -> int:
+        text = None if self._interned is None else self._interned.strings
+        return kernels.fold_running(
+            *delta_arguments(deltas), *map(read_only, column), text, self._counts, self._lows, self._highs,
+            self._multisets.references, released, np.array(self._kinds), self.codes, self.sizes,
+        )  # fmt: skip
+
+    def _run_multisets(self, deltas: Deltas, column: Column, released: Array, call: BoundAggregate) -> int:
+        arguments = self._multisets.arguments(deltas, column, released)
+        kinds, shares = np.array(self._kinds), np.array(self._shares)
+        bad, count = kernels.fold_positions(*arguments, kinds, shares, self.codes, self.sizes)
+        if bad >= 0:
+            raise absent_value(call, arguments[0][bad])
+        return count
+
+    @property
+    def valid(self) -> Array:
+        """Whether a cell has a value at all."""
+        return (self.sizes > 0).view(np.uint8)
+
+    def save(self) -> OperatorState:
+        if self._is_running:
+            return {"counts": self._counts.copy(), "lows": self._lows.copy(), "highs": self._highs.copy()}
+        return self._multisets.save()
+
+    def load(self, state: OperatorState) -> None:
+        if self._is_running:
+            self._counts, self._lows, self._highs = (state[name].copy() for name in ("counts", "lows", "highs"))
+        else:
+            self._multisets.load(state)
+
+
+class RankFold(Fold):
+    """min(x), max(x), percentile(x)."""
+
+    def __init__(self, call: BoundAggregate, context: FoldContext) -> None:
+        super().__init__(call, context)
+        key = ("values in order", self.inputs[0].serialised)
+        self._owns = key not in context.shared
+        if self._owns:
+            codes = codes_for(call.inputs[0].dtype)
+            endless = context.properties.endless and context.properties.ends_known
+            context.shared[key] = (codes, Ordered(codes.interned, endless=endless))
+            self.columns = (np.dtype(np.int64),)
+        else:
+            self.inputs = ()
+        self._codes: Codes = context.shared[key][0]
+        self._order: Ordered = context.shared[key][1]
+        self._interpolates = call.kind == "percentile" and not call.option("discrete")
+        self._rows = [self._order.ask(kind, share) for kind, share in _positions(call)]
+
+    def prepare(self, inputs: Sequence[pl.Series], batch: Batch, slots: Array) -> list[Column]:
+        return [self._codes.encode(inputs[0])] if self._owns else []
+
+    def ensure_slots(self, capacity: int) -> None:
+        if self._owns:
+            self._order.ensure_slots(capacity)
+
+    def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
+        if self._owns:
+            self._order.run(deltas, columns[0], self.call)
+        valid = self._order.valid
+        values = [self._codes.decode(self.call.placeholder, self._order.codes[row], valid) for row in self._rows]
+        return self._between(values, valid) if self._interpolates else values[0]
+
+    def _between(self, values: Sequence[pl.Series], valid: Array) -> pl.Series:
+        low, high = (
+            as_float64(series.cast(pl.Float64) if isinstance(series.dtype, pl.Decimal) else series)[0]
+            for series in values
+        )
+        out = np.empty(len(low))
+        kernels.interpolate(low, high, self._order.sizes, self.call.option("p"), out)
+        return series_from(self.call.placeholder, out, None if valid.all() else valid, pl.Float64())
+
+    def settle(self) -> None:
+        if self._owns:
+            self._codes.settle()
+
+    def save(self) -> OperatorState:
+        return {"codes": self._codes.save(), "order": self._order.save()} if self._owns else {}
+
+    def load(self, state: OperatorState) -> None:
+        if self._owns:
+            self._codes.load(state["codes"])
+            self._order.load(state["order"])
+
+
+def _positions(call: BoundAggregate) -> list[tuple[int, float]]:
+    """Return the positions that a call reads: one, or two to interpolate between."""
+    if call.kind != "percentile":
+        return [(kernels.SMALLEST if call.kind == "min" else kernels.LARGEST, 0.0)]
+    share = call.option("p")
+    if call.option("discrete"):
+        return [(kernels.DISCRETE, share)]
+    return [(kernels.BELOW, share), (kernels.ABOVE, share)]
+
+
+@register_fold("min", "max", "percentile")
+def rank_fold(call: BoundAggregate, context: FoldContext) -> Fold:
+    return (NullFold if isinstance(call.inputs[0].dtype, pl.Null) else RankFold)(call, context)
+
+
+# -- rows in the order of the rule --------------------------------------------------------------------------
+
+
+def rows_in_order(fold: Fold) -> tuple[RowCodes, bool]:
+    """Return the codes of rows by start, `order_by`, then the payload, and whether `fold` is to make them.
+
+    Equal codes must have equal values. An input that depends on the end of the event is no function of
+    start and payload, so it is made part of the order, after everything else.
+    """
+    trailing = tuple(item.serialised for item in fold.inputs if item.uses_end)
+    key = ("rows in order", tuple(item.serialised for item in fold.call.order_by), trailing)
+    owns = key not in fold.context.shared
+    if owns:
+        fold.context.shared[key] = RowCodes(fold.context.payload.names)
+        fold.inputs = (*fold.inputs, *fold.call.order_by)
+    codes: RowCodes = fold.context.shared[key]
+    return codes, owns
+
+
+def take_rows(fold: Fold, codes: RowCodes, inputs: Sequence[pl.Series], batch: Batch) -> None:
+    """Make the codes of a batch; `inputs` are the fold's own and the `order_by` after them."""
+    own = len(inputs) - len(fold.call.order_by)
+    trailing = [series for series, item in zip(inputs[:own], fold.inputs, strict=False) if item.uses_end]
+    start = pl.Series(np.minimum(batch.sync, batch.other))
+    codes.take(batch, [start, *inputs[own:]], trailing=trailing)
+
+
+class ArrivalFold(Fold):
+    """first(x), last(x): by start, then `order_by`, then the payload; nulls are skipped."""
+
+    def __init__(self, call: BoundAggregate, context: FoldContext) -> None:
+        super().__init__(call, context)
+        text = self.inputs[0].serialised
+        self._codes, self._owns_codes = rows_in_order(self)
+        key = ("rows of", id(self._codes), text)
+        self._owns = key not in context.shared
+        if self._owns:
+            endless = context.properties.endless and context.properties.ends_known
+            order = Ordered(self._codes.interned, endless=endless)
+            context.shared[key] = (order, self._codes.column(call.inputs[0].dtype))
+            self.columns = (np.dtype(np.int64),)
+        else:
+            self.inputs = ()
+        self._order: Ordered = context.shared[key][0]
+        self._values = context.shared[key][1]
+        self._row = self._order.ask(kernels.SMALLEST if call.kind == "first" else kernels.LARGEST)
+
+    def prepare(self, inputs: Sequence[pl.Series], batch: Batch, slots: Array) -> list[Column]:
+        if not self._owns:
+            return []
+        if self._owns_codes:
+            take_rows(self, self._codes, inputs, batch)
+        self._codes.add(self._values, inputs[0])
+        return [(self._codes.codes, valid_of(inputs[0]))]
+
+    def ensure_slots(self, capacity: int) -> None:
+        if self._owns:
+            self._order.ensure_slots(capacity)
+
+    def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
+        if self._owns:
+            self._order.run(deltas, columns[0], self.call)
+        codes = self._order.codes[self._row]
+        return self._codes.gather(self._values, codes, self._order.valid, self.call.placeholder)
+
+    def settle(self) -> None:
+        if self._owns_codes:
+            self._codes.settle()
+
+    def save(self) -> OperatorState:
+        return {
+            "codes": self._codes.save() if self._owns_codes else None,
+            "order": self._order.save() if self._owns else None,
+        }
+
+    def load(self, state: OperatorState) -> None:
+        if self._owns_codes:
+            self._codes.load(state["codes"])
+        if self._owns:
+            self._order.load(state["order"])
+
+
+register_fold("first", "last")(ArrivalFold)

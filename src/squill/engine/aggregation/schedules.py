@@ -1,0 +1,342 @@
+"""The schedules: one per physical variant, all giving the same `Deltas`.
+
+======================  ====================================  =============================
+variant                 when                                  what waits for its end
+======================  ====================================  =============================
+`EndlessSchedule`       no event ever ends                    nothing
+`FifoSchedule`          all lifetimes equally long            a queue, first in, first out
+`GeneralSchedule`       anything, end edges included          a heap by end
+======================  ====================================  =============================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from squill.engine.batch import Batch, Int64s
+from squill.engine.buffers import grown, room_for
+from squill.engine.kernels import schedule as kernels
+from squill.engine.operator import OperatorState
+from squill.plan.properties import Properties
+from squill.time import MINUS_INFINITY
+
+__all__ = ["Column", "Deltas", "Schedule", "schedule_for"]
+
+Array = npt.NDArray[Any]
+Column = tuple[Array, Array]
+"""Values and validity (uint8) of one fold input."""
+
+CHUNK = 65_536
+"""Deltas per call: enough to spread the cost of a call, few enough to stay in the cache."""
+
+
+@dataclass(slots=True)
+class Deltas:
+    """What changed, and the cells that are finished; see `kernels.schedule` for the layout."""
+
+    slot: Array
+    sign: Array
+    row: Array
+    count: int
+    instant_delta: Array
+    instant_cell: Array
+    instants: int
+    cell_slot: Array
+    cell_time: Array
+    cell_alive: Array
+    columns: Sequence[Column]
+    """The fold inputs; `row` says where each delta's values lie in them."""
+
+    @property
+    def cells(self) -> int:
+        """How many cells are finished."""
+        return int(self.instant_cell[self.instants - 1]) if self.instants else 0
+
+
+class Schedule:
+    """Base of the variants: what is known of each slot, the open instant, the buffers that calls write to."""
+
+    def __init__(self, columns: Sequence[np.dtype[Any]]) -> None:
+        self.column_types = tuple(columns)
+        self.slots = np.zeros((16, kernels.SLOT_SIZE), np.int64)
+        self.state = np.zeros(kernels.STATE_SIZE, np.int64)
+        self.state[kernels.TIME] = MINUS_INFINITY
+        self._cell_slot = np.empty(16, np.int32)
+        self._cell_time = np.empty(16, np.int64)
+        self._cell_alive = np.empty(16, np.int64)
+        self._chunk = 0
+        self._need_chunk(16)
+
+    def _need_chunk(self, size: int) -> None:
+        size = min(room_for(size), CHUNK)
+        if size > self._chunk:
+            self._chunk = size
+            self._slot = np.empty(size, np.int32)
+            self._sign = np.empty(size, np.int8)
+            self._row = np.empty(size, np.int64)
+            # One instant more than deltas: the one that was open before.
+            self._instant_delta = np.empty(size + 1, np.int64)
+            self._instant_cell = np.empty(size + 1, np.int64)
+
+    def ensure_slots(self, capacity: int) -> None:
+        self.slots = grown(self.slots, capacity)
+
+    def run(self, batch: Batch | None, slots: Array, columns: Sequence[Column], bound: int) -> Iterator[Deltas]:
+        """Take rows and let time come to `bound`; yield the changes in pieces, in time order.
+
+        Everything below `bound` is finished; without a bound of their own rows finish all instants before
+        the last row's.
+        """
+        raise NotImplementedError
+
+    def _room_for_cells(self) -> None:
+        size = int(self.state[kernels.CELLS]) + self._chunk
+        self._cell_slot = grown(self._cell_slot, size)
+        self._cell_time = grown(self._cell_time, size)
+        self._cell_alive = grown(self._cell_alive, size)
+
+    def _deltas(self, count: int, instants: int, columns: Sequence[Column]) -> Deltas:
+        return Deltas(
+            self._slot, self._sign, self._row, count, self._instant_delta, self._instant_cell, instants,
+            self._cell_slot, self._cell_time, self._cell_alive, columns,
+        )  # fmt: skip
+
+    def _drop_finished_cells(self, deltas: Deltas) -> None:
+        """Move the open instant's cells to the front."""
+        done, total = deltas.cells, int(self.state[kernels.CELLS])
+        if done:
+            self._cell_slot[: total - done] = self._cell_slot[done:total]
+            self._cell_time[: total - done] = self._cell_time[done:total]
+            self.state[kernels.CELLS] = total - done
+
+    @property
+    def _outputs(self) -> tuple[Array, ...]:
+        return (
+            self.state, self.slots, self._slot, self._sign, self._row, self._instant_delta,
+            self._instant_cell, self._cell_slot, self._cell_time, self._cell_alive,
+        )  # fmt: skip
+
+    @property
+    def open_serial(self) -> int:
+        """The number of the instant that may still change; −2 when there is none."""
+        return int(self.state[kernels.SERIAL]) if self.state[kernels.OPEN] else -2
+
+    @property
+    def rows_held(self) -> int:
+        return 0
+
+    def save(self) -> OperatorState:
+        cells = int(self.state[kernels.CELLS])
+        return {
+            "slots": self.slots.copy(),
+            "state": self.state.copy(),
+            "cell_slot": self._cell_slot[:cells].copy(),
+            "cell_time": self._cell_time[:cells].copy(),
+        }
+
+    def load(self, state: OperatorState) -> None:
+        self.slots = state["slots"].copy()
+        self.state = state["state"].copy()
+        cells = len(state["cell_slot"])
+        self._cell_slot = grown(state["cell_slot"].copy(), cells + 16)
+        self._cell_time = grown(state["cell_time"].copy(), cells + 16)
+        self._cell_alive = np.empty(len(self._cell_slot), np.int64)
+
+
+NO_TIMES: Int64s = np.empty(0, np.int64)
+NO_SLOTS: Array = np.empty(0, np.int32)
+
+
+class EndlessSchedule(Schedule):
+    """Rows enter and stay; their values are read from the batch and need not be kept."""
+
+    def run(self, batch: Batch | None, slots: Array, columns: Sequence[Column], bound: int) -> Iterator[Deltas]:
+        sync = NO_TIMES if batch is None else batch.sync
+        self.state[kernels.NEXT_ROW] = 0
+        self._need_chunk(len(sync) + 1)
+        done = False
+        while not done:
+            self._room_for_cells()
+            done, count, instants = kernels.schedule_endless(sync, slots, bound, *self._outputs)
+            deltas = self._deltas(count, instants, columns)
+            yield deltas
+            self._drop_finished_cells(deltas)
+
+
+class FifoSchedule(Schedule):
+    """Rows leave in the order in which they came; a queue holds ends, slots and values."""
+
+    def __init__(self, columns: Sequence[np.dtype[Any]]) -> None:
+        super().__init__(columns)
+        self._tail = 0
+        self._queue_end = np.empty(16, np.int64)
+        self._queue_slot = np.empty(16, np.int32)
+        self._columns = [(np.empty(16, kind), np.empty(16, np.uint8)) for kind in columns]
+
+    def run(self, batch: Batch | None, slots: Array, columns: Sequence[Column], bound: int) -> Iterator[Deltas]:
+        sync = NO_TIMES if batch is None else batch.sync
+        base = self._append(batch, slots, columns)
+        self.state[kernels.NEXT_ROW] = 0
+        self._need_chunk(2 * len(sync) + 1)
+        wants_deltas = bool(self._columns)
+        done = False
+        while not done:
+            self._room_for_cells()
+            done, count, instants = kernels.schedule_fifo(
+                sync, slots, base, self._queue_end, self._queue_slot, self._tail, bound, wants_deltas, *self._outputs
+            )
+            deltas = self._deltas(count, instants, self._columns)
+            yield deltas
+            self._drop_finished_cells(deltas)
+
+    def _append(self, batch: Batch | None, slots: Array, columns: Sequence[Column]) -> int:
+        n = len(slots)
+        if self._tail + n > len(self._queue_end):
+            self._make_room(n)
+        base, end = self._tail, self._tail + n
+        if batch is not None:
+            if batch.duration is not None:
+                np.add(batch.sync, batch.duration, out=self._queue_end[base:end])
+            else:
+                self._queue_end[base:end] = batch.other
+            self._queue_slot[base:end] = slots
+            for (values, valid), (new_values, new_valid) in zip(self._columns, columns, strict=True):
+                values[base:end] = new_values
+                valid[base:end] = new_valid
+        self._tail = end
+        return base
+
+    def _make_room(self, n: int) -> None:
+        """Move the queue to the front, into larger arrays when more than half is in use."""
+        head, tail = int(self.state[kernels.HEAD]), self._tail
+        live = tail - head
+        size = len(self._queue_end)
+        if 2 * (live + n) > size:
+            size = room_for(2 * (live + n))
+        self._queue_end = _moved(self._queue_end, head, tail, size)
+        self._queue_slot = _moved(self._queue_slot, head, tail, size)
+        self._columns = [
+            (_moved(values, head, tail, size), _moved(valid, head, tail, size)) for values, valid in self._columns
+        ]
+        self.state[kernels.HEAD] = 0
+        self._tail = live
+
+    @property
+    def rows_held(self) -> int:
+        return self._tail - int(self.state[kernels.HEAD])
+
+    def save(self) -> OperatorState:
+        live = slice(int(self.state[kernels.HEAD]), self._tail)
+        saved = super().save()
+        saved["state"][kernels.HEAD] = 0
+        saved["queue_end"] = self._queue_end[live].copy()
+        saved["queue_slot"] = self._queue_slot[live].copy()
+        saved["columns"] = [(values[live].copy(), valid[live].copy()) for values, valid in self._columns]
+        return saved
+
+    def load(self, state: OperatorState) -> None:
+        super().load(state)
+        self._tail = len(state["queue_end"])
+        self._queue_end = state["queue_end"].copy()
+        self._queue_slot = state["queue_slot"].copy()
+        self._columns = [(values.copy(), valid.copy()) for values, valid in state["columns"]]
+
+
+def _moved(array: Array, head: int, tail: int, size: int) -> Array:
+    target = np.empty(size, array.dtype) if size != len(array) else array
+    target[: tail - head] = array[head:tail]
+    return target
+
+
+class GeneralSchedule(Schedule):
+    """Rows leave in any order; a heap holds their ends, a row store with free places their values."""
+
+    def __init__(self, columns: Sequence[np.dtype[Any]]) -> None:
+        super().__init__(columns)
+        self._heap_end = np.empty(16, np.int64)
+        self._heap_row = np.empty(16, np.int64)
+        self._row_slot = np.empty(16, np.int32)
+        self._free = np.arange(15, -1, -1, dtype=np.int64)
+        self._free_count = 16
+        self._columns = [(np.zeros(16, kind), np.zeros(16, np.uint8)) for kind in columns]
+
+    def run(self, batch: Batch | None, slots: Array, columns: Sequence[Column], bound: int) -> Iterator[Deltas]:
+        sync, other = (NO_TIMES, NO_TIMES) if batch is None else (batch.sync, batch.other)
+        rows = self._store(slots, columns)
+        waiting = int(self.state[kernels.HEAP]) + len(sync)
+        self._heap_end = grown(self._heap_end, waiting)
+        self._heap_row = grown(self._heap_row, waiting)
+        self.state[kernels.NEXT_ROW] = 0
+        self._need_chunk(2 * len(sync) + 1)
+        freed = np.empty(self._chunk, np.int64)
+        done = False
+        while not done:
+            self._room_for_cells()
+            done, count, instants, free = kernels.schedule_general(
+                sync, other, rows, self._heap_end, self._heap_row, self._row_slot, freed, bound, *self._outputs
+            )
+            deltas = self._deltas(count, instants, self._columns)
+            yield deltas
+            self._drop_finished_cells(deltas)
+            self._free[self._free_count : self._free_count + free] = freed[:free]
+            self._free_count += free
+
+    def _store(self, slots: Array, columns: Sequence[Column]) -> Array:
+        n = len(slots)
+        if n > self._free_count:
+            self._grow_store(n - self._free_count)
+        rows = self._free[self._free_count - n : self._free_count].copy()
+        self._free_count -= n
+        self._row_slot[rows] = slots
+        for (values, valid), (new_values, new_valid) in zip(self._columns, columns, strict=True):
+            values[rows] = new_values
+            valid[rows] = new_valid
+        return rows
+
+    def _grow_store(self, more: int) -> None:
+        old = len(self._row_slot)
+        size = room_for(old + more)
+        self._row_slot = grown(self._row_slot, size)
+        self._columns = [(grown(values, size), grown(valid, size)) for values, valid in self._columns]
+        free = np.empty(size, np.int64)
+        free[: size - old] = np.arange(size - 1, old - 1, -1)
+        free[size - old : size - old + self._free_count] = self._free[: self._free_count]
+        self._free = free
+        self._free_count += size - old
+
+    @property
+    def rows_held(self) -> int:
+        return len(self._row_slot) - self._free_count
+
+    def save(self) -> OperatorState:
+        saved = super().save()
+        waiting = int(self.state[kernels.HEAP])
+        saved["heap_end"] = self._heap_end[:waiting].copy()
+        saved["heap_row"] = self._heap_row[:waiting].copy()
+        saved["row_slot"] = self._row_slot.copy()
+        saved["free"] = self._free[: self._free_count].copy()
+        saved["columns"] = [(values.copy(), valid.copy()) for values, valid in self._columns]
+        return saved
+
+    def load(self, state: OperatorState) -> None:
+        super().load(state)
+        self._heap_end = state["heap_end"].copy()
+        self._heap_row = state["heap_row"].copy()
+        self._row_slot = state["row_slot"].copy()
+        self._free_count = len(state["free"])
+        self._free = grown(state["free"].copy(), len(self._row_slot))
+        self._columns = [(values.copy(), valid.copy()) for values, valid in state["columns"]]
+
+
+def schedule_for(properties: Properties, columns: Sequence[np.dtype[Any]]) -> Schedule:
+    """Return the cheapest schedule for a stream with these properties."""
+    if properties.endless and properties.ends_known:
+        return EndlessSchedule(columns)
+    if properties.duration is not None and properties.ends_known:
+        return FifoSchedule(columns)
+    return GeneralSchedule(columns)

@@ -1,0 +1,160 @@
+"""`Batch`: many events as columns, in the order in which they take effect.
+
+``sync`` is when a row takes effect, ``other`` the time it carries beside that:
+
+=====================  ==========================================================
+other > sync           an interval [sync, other)
+other = infinity       a start edge, or an event without end
+other < sync           an end edge: the event that began at ``other`` ends at ``sync``
+=====================  ==========================================================
+
+``sync`` never decreases inside a batch, nor from one batch to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from squill.engine.columns import taken
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["DEFAULT_BATCH_ROWS", "LARGE_BATCH_ROWS", "Batch", "Int64s", "endless"]
+
+DEFAULT_BATCH_ROWS = 65_536
+LARGE_BATCH_ROWS = 4_194_304
+
+Int64s = npt.NDArray[np.int64]
+
+
+@lru_cache(maxsize=8)
+def _constant(value: int, size: int) -> Int64s:
+    shared = np.full(size, value)
+    shared.flags.writeable = False
+    return shared
+
+
+def _shared(value: int, size: int) -> Int64s:
+    return _constant(value, max(DEFAULT_BATCH_ROWS, 1 << max(size - 1, 0).bit_length()))[:size]
+
+
+def endless(size: int) -> Int64s:
+    """Return `size` infinities, read-only and shared: the ends of start edges."""
+    return _shared(INFINITY, size)
+
+
+class Batch:
+    """Rows of one stream. `columns` are one-chunk Series of equal length.
+
+    `other` may be given as a number: the one duration of all rows (infinity: endless). It becomes an array
+    when somebody reads it, so that rows which only pass by or are filtered never have it computed.
+    `ids` numbers the rows of an operator that reports ends by number instead of by end edge (see
+    `Operator.close_rows`): a range while no row is missing, then an array.
+    """
+
+    __slots__ = ("_other", "columns", "ids", "is_ordered", "is_timeless", "sync")
+
+    def __init__(
+        self,
+        sync: Int64s,
+        other: Int64s | int,
+        columns: dict[str, pl.Series] | None = None,
+        ids: Int64s | range | None = None,
+    ) -> None:
+        self.sync = sync
+        self._other = other
+        self.columns = {} if columns is None else columns
+        self.ids = ids
+        self.is_timeless = False
+        self.is_ordered = False
+        """True when the sync is known to be in order, as it is for every batch that flows."""
+
+    def __len__(self) -> int:
+        return len(self.sync)
+
+    @property
+    def other(self) -> Int64s:
+        if isinstance(self._other, int):
+            self._other = endless(len(self)) if self._other == INFINITY else self.sync + self._other
+        return self._other
+
+    @property
+    def duration(self) -> int | None:
+        """The one duration of all rows, while nobody has asked for their ends."""
+        return self._other if isinstance(self._other, int) else None
+
+    def with_columns(self, columns: dict[str, pl.Series]) -> Batch:
+        same = Batch(self.sync, self._other, columns, self.ids)
+        same.is_timeless = self.is_timeless
+        return same
+
+    def with_times(self, sync: Int64s, other: Int64s | int) -> Batch:
+        return Batch(sync, other, self.columns, self.ids)
+
+    def slice(self, low: int, high: int) -> Batch:
+        """Return rows low to high, sharing memory."""
+        size = high - low
+        if size == len(self):
+            return self
+        columns = {name: series.slice(low, size) for name, series in self.columns.items()}
+        if self.is_timeless:
+            return Batch.relational(columns, size)
+        other = self._other if isinstance(self._other, int) else self._other[low:high]
+        return Batch(self.sync[low:high], other, columns, None if self.ids is None else self.ids[low:high])
+
+    def take(self, rows: npt.NDArray[Any]) -> Batch:
+        """Return the given rows in the given order."""
+        columns = taken(self.columns, rows)
+        if self.is_timeless:
+            return Batch.relational(columns, len(rows))
+        other = self._other if isinstance(self._other, int) else self._other[rows]
+        return Batch(self.sync[rows], other, columns, self._ids_at(rows))
+
+    def _ids_at(self, rows: npt.NDArray[Any]) -> Int64s | None:
+        if isinstance(self.ids, range):
+            return rows + self.ids.start
+        return None if self.ids is None else self.ids[rows]
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> Batch:
+        """Return the rows where `mask` is true."""
+        if mask.all():
+            return self
+        return self.take(np.flatnonzero(mask))
+
+    def sorted_by_sync(self) -> Batch:
+        """Return the rows in sync order; equal times keep their order."""
+        if self.is_timeless or self.is_ordered or len(self) < 2 or bool((self.sync[1:] >= self.sync[:-1]).all()):
+            return self
+        return self.take(np.argsort(self.sync, kind="stable"))
+
+    @staticmethod
+    def concat(batches: Sequence[Batch]) -> Batch:
+        """Return all rows of all batches, one after the other, without their numbers."""
+        if len(batches) == 1:
+            return batches[0]
+        columns = {
+            name: pl.concat([batch.columns[name] for batch in batches], rechunk=True) for name in batches[0].columns
+        }
+        if all(batch.is_timeless for batch in batches):
+            return Batch.relational(columns, sum(map(len, batches)))
+        durations = {batch.duration for batch in batches}
+        same = durations.pop() if len(durations) == 1 else None
+        other = np.concatenate([batch.other for batch in batches]) if same is None else same
+        return Batch(np.concatenate([batch.sync for batch in batches]), other, columns)
+
+    @staticmethod
+    def empty(columns: dict[str, pl.DataType]) -> Batch:
+        none = np.empty(0, np.int64)
+        return Batch(none, none, {name: pl.Series(name, [], dtype) for name, dtype in columns.items()})
+
+    @staticmethod
+    def relational(columns: dict[str, pl.Series], size: int) -> Batch:
+        """Return rows that are alive at every instant; their times are shared, not stored."""
+        batch = Batch(_shared(MINUS_INFINITY, size), INFINITY, columns)
+        batch.is_timeless = True
+        return batch

@@ -1,0 +1,48 @@
+"""Python objects to bytes and back, for the columns that have a codec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from squill.errors import UserFunctionError
+from squill.plan.codec import Codec
+
+__all__ = ["decoded", "encode_value", "encoded"]
+
+
+def decoded(frame: pl.DataFrame, codecs: Mapping[str, Codec]) -> pl.DataFrame:
+    """Return the frame with encoded columns as Python objects; null stays null."""
+    for name, codec in codecs.items():
+        values = [None if value is None else _call(codec.decode, value, codec) for value in frame[name]]
+        frame = frame.with_columns(pl.Series(name, values, pl.Object))
+    return frame
+
+
+def encoded(series: pl.Series, codec: Codec) -> pl.Series:
+    """Return a column of Python objects as bytes."""
+    return pl.Series(series.name, [encode_value(value, codec) for value in series], pl.Binary)
+
+
+def encode_value(value: Any, codec: Codec | None) -> Any:
+    if codec is None or value is None:
+        return value
+    if not isinstance(value, codec.type):
+        raise UserFunctionError(
+            f"{codec}: {value!r} is {type(value).__name__}, not {codec.type.__name__}",
+            "the column may hold values of the codec's type and None.",
+        )
+    result = _call(codec.encode, value, codec)
+    if not isinstance(result, bytes):
+        raise UserFunctionError(f"{codec}: encode returned {type(result).__name__}, not bytes", "return bytes.")
+    return result
+
+
+def _call(function: Any, value: Any, codec: Codec) -> Any:
+    try:
+        return function(value)
+    except Exception as error:
+        name = getattr(function, "__name__", repr(function))
+        raise UserFunctionError(f"{codec}: {name} raised {type(error).__name__}: {error} for {value!r}") from error

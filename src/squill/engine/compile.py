@@ -1,0 +1,90 @@
+"""Plan → running operators: one operator per node, wired from sources to sink.
+
+A node that is used twice becomes one operator with two consumers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from squill.engine import operators as operator_modules
+from squill.engine.operator import EDGES, NUMBERED, Operator, operator_for
+from squill.plan.node import Node, walk
+from squill.plan.nodes import Source
+
+__all__ = ["Pipeline", "compile_plan"]
+
+
+@cache
+def load_operators() -> None:
+    """Import every operator module, which registers its operator."""
+    for module in pkgutil.walk_packages(operator_modules.__path__, operator_modules.__name__ + "."):
+        importlib.import_module(module.name)
+
+
+class Entry(Operator):
+    """The head of a source: ingress pushes here, consumers hang below."""
+
+    demands = EDGES
+
+    def push(self, batch: object, port: int = 0) -> None:
+        self.emit(batch)  # type: ignore[arg-type]
+
+
+class Pipeline:
+    """The operators of one plan: `entries` by source node, all `operators` in plan order, and the sink."""
+
+    def __init__(self, root: Node, sink: Operator) -> None:
+        load_operators()
+        self.root = root
+        self.sink = sink
+        self.entries: list[tuple[Source, Entry]] = []
+        self.operators: list[Operator] = []
+        self._by_node: dict[int, Operator] = {}
+        for node in walk(root):
+            self._add(node)
+        self._by_node[id(root)].consumers.append((sink, 0))
+        self._settle_demands()
+
+    def _add(self, node: Node) -> None:
+        operator: Operator
+        if isinstance(node, Source):
+            operator = Entry(node)
+            self.entries.append((node, operator))
+        else:
+            operator = operator_for(node)
+        for port, parent in enumerate(node.inputs):
+            self._by_node[id(parent)].consumers.append((operator, port))
+        self._by_node[id(node)] = operator
+        self.operators.append(operator)
+
+    def _settle_demands(self) -> None:
+        """Tell every operator how its consumers want ends; consumers come later in plan order."""
+        for operator in reversed(self.operators):
+            wishes = {
+                consumer.demand if consumer.demands is None else consumer.demands
+                for consumer, _ in operator.consumers
+            }
+            demand = wishes.pop() if len(wishes) == 1 else EDGES
+            if demand == NUMBERED and not (operator.numbers_rows or operator.demands is None):
+                demand = EDGES
+            operator.demand = demand
+
+    def save(self) -> list[object]:
+        """Return the state of every operator and the sink, in plan order."""
+        return [operator.save() for operator in (*self.operators, self.sink)]
+
+    def load(self, states: list[object]) -> None:
+        for operator, state in zip((*self.operators, self.sink), states, strict=True):
+            operator.load(state)  # type: ignore[arg-type]
+
+    @property
+    def state_rows(self) -> int:
+        return sum(operator.state_rows for operator in self.operators)
+
+
+def compile_plan(root: Node, sink: Operator) -> Pipeline:
+    """Return the plan's operators, wired and ready to be pushed to."""
+    return Pipeline(root, sink)

@@ -1,0 +1,117 @@
+"""Sinks: what stands at the end of a pipeline and hands results to people."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from squill.engine.batch import Batch, Int64s
+from squill.engine.buffers import grown
+from squill.engine.edges import fold_edges
+from squill.engine.expressions import time_series
+from squill.engine.kernels.edges import write_ends
+from squill.engine.operator import NUMBERED, Operator, OperatorState
+from squill.plan.node import Node
+from squill.time import INFINITY, TimeType
+
+__all__ = ["CollectSink", "result_frame"]
+
+
+def result_frame(batch: Batch, node: Node) -> pl.DataFrame:
+    """Return rows as people get them: start, end, then the payload; no times where there are none."""
+    return _frame([batch], list(batch.columns.values()), None, node)
+
+
+def _frame(batches: list[Batch], columns: list[pl.Series], ends: Int64s | None, node: Node) -> pl.DataFrame:
+    """Return the frame of rows whose columns are given together; `ends` stands for those of the batches."""
+    if node.time is None or node.properties.per_window:
+        return pl.DataFrame(columns)
+    time = node.time
+    start = pl.concat([_starts(batch.sync, time) for batch in batches], rechunk=False)
+    end_pieces = [time_series("end", ends, time)] if ends is not None else [_ends(batch, time) for batch in batches]
+    return pl.DataFrame([start, pl.concat(end_pieces, rechunk=False), *columns])
+
+
+def _starts(sync: Int64s, time: TimeType) -> pl.Series:
+    # Starts are in order, so that the first and the last tell whether any of them is infinite.
+    return time_series("start", sync, time, (int(sync[0]), int(sync[-1])) if len(sync) else None)
+
+
+def _ends(batch: Batch, time: TimeType) -> pl.Series:
+    """Return the ends; where all lifetimes are equally long they are in order too."""
+    in_order = batch.duration is not None and len(batch) > 0
+    ends = batch.other
+    return time_series("end", ends, time, (int(ends[0]), int(ends[-1])) if in_order else None)
+
+
+UNTOUCHED = 1 << 24
+"""Ends are given room far ahead: memory costs when it is written, growing costs when it is copied."""
+
+
+class CollectSink(Operator):
+    """Keeps every row until the end; ends that follow by number are written into one array as they come.
+
+    The pieces are not copied together: the frame's columns are made of them.
+    """
+
+    demands = NUMBERED
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self._batches: list[Batch] = []
+        self._ends = np.empty(0, np.int64)
+        self._numbered = 0
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        self._batches.append(batch)
+        if batch.ids is not None and len(batch):
+            last = int(batch.ids[-1]) + 1
+            if last > len(self._ends):
+                self._ends = grown(self._ends, max(4 * len(self._ends), last, UNTOUCHED), None)
+            self._ends[self._numbered : last] = INFINITY
+            self._numbered = last
+
+    def close_rows(self, ids: Int64s, ends: Int64s, port: int = 0) -> None:
+        if self._numbered:
+            write_ends(self._ends, ids, ends, self._numbered)
+
+    def rows(self) -> Batch:
+        """Return all rows as intervals, in the order of their starts."""
+        if not self._batches:
+            return Batch.empty(dict(self.node.schema))
+        rows = Batch.concat(self._batches)
+        if self._numbered:
+            return Batch(rows.sync, self._numbered_ends(), rows.columns)
+        return rows if self.node.properties.ends_known else fold_edges(rows)
+
+    def _numbered_ends(self) -> Int64s:
+        if sum(map(len, self._batches)) == self._numbered:
+            return self._ends[: self._numbered]
+        pieces = [
+            self._ends[batch.ids.start : batch.ids.stop] if isinstance(batch.ids, range) else self._ends[batch.ids]
+            for batch in self._batches
+        ]
+        return np.concatenate(pieces)
+
+    def frame(self) -> pl.DataFrame:
+        """Return the answer; its columns keep the pieces they came in."""
+        if not self._batches or not (self._numbered or self.node.properties.ends_known):
+            return result_frame(self.rows(), self.node)
+        columns = [
+            pl.concat([batch.columns[name] for batch in self._batches], rechunk=False) for name in self.node.schema
+        ]
+        return _frame(self._batches, columns, self._numbered_ends() if self._numbered else None, self.node)
+
+    def save(self) -> OperatorState:
+        return {
+            "clock": self.clock,
+            "batches": list(self._batches),
+            "ends": self._ends[: self._numbered].copy(),
+            "numbered": self._numbered,
+        }
+
+    def load(self, state: OperatorState) -> None:
+        self.clock = state["clock"]
+        self._batches = list(state["batches"])
+        self._ends = state["ends"].copy()
+        self._numbered = state["numbered"]

@@ -1,0 +1,97 @@
+"""Results written to one file while they are computed, in bounded memory.
+
+The file is written under a temporary name in its folder and takes its name when it is whole, so nobody ever
+sees half of it. Rows are written as soon as their end is known: memory holds the rows that are open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
+from squill.engine.egress import result_frame
+from squill.engine.egress_closed import ClosedSink
+from squill.errors import PlanError
+from squill.plan.node import Node
+from squill.time import INFINITY
+
+__all__ = ["FileSink"]
+
+
+class Writer(Protocol):
+    """What pyarrow's writers have in common."""
+
+    def write_table(self, table: pa.Table) -> None: ...
+    def close(self) -> None: ...
+
+
+class FileSink(ClosedSink):
+    """Writes rows in pieces; `finish` gives the file its name, `abandon` leaves nothing behind."""
+
+    def __init__(self, node: Node, path: str | os.PathLike[str], file_format: str) -> None:
+        super().__init__(node, at_once=True)
+        self._path = Path(path)
+        self._what = f"to_{file_format}"
+        self._check()
+        self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.unfinished")
+        self._pieces: list[Batch] = []
+        self._piece_rows = 0
+        self.rows_written = 0
+        schema = self._table(Batch.empty(dict(node.schema))).schema
+        self._file = pa.OSFile(str(self._temporary), "wb")
+        self._writer: Writer = (
+            pq.ParquetWriter(self._file, schema) if file_format == "parquet" else pa.ipc.new_file(self._file, schema)
+        )
+
+    def _check(self) -> None:
+        if not self._path.parent.is_dir():
+            raise PlanError(f"{self._what}: there is no folder {str(self._path.parent)!r}", "make it before.")
+        if self._path.is_dir():
+            raise PlanError(f"{self._what}: {str(self._path)!r} is a folder", "name a file in it.")
+        for name, dtype in self.node.schema.items():
+            if isinstance(dtype, pl.Object):
+                raise PlanError(
+                    f"{self._what}: the column {name!r} holds Python objects, which have no form in a file",
+                    "turn it into a number or text with map_batches(…), or leave it out.",
+                )
+
+    def _table(self, rows: Batch) -> pa.Table:
+        return result_frame(rows, self.node).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def advance(self, t: int, port: int = 0) -> None:
+        super().advance(t, port)
+        rows = self.take_rows()
+        if rows is not None:
+            self._pieces.append(rows)
+            self._piece_rows += len(rows)
+        if self._piece_rows >= DEFAULT_BATCH_ROWS or t == INFINITY:
+            self._write()
+
+    def _write(self) -> None:
+        if self._pieces:
+            self._writer.write_table(self._table(Batch.concat(self._pieces)))
+            self.rows_written += self._piece_rows
+        self._pieces, self._piece_rows = [], 0
+
+    def finish(self) -> int:
+        """Close the file, give it its name and return the number of rows."""
+        self._write()
+        self._writer.close()
+        self._file.close()
+        self._temporary.replace(self._path)
+        return self.rows_written
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._writer.close()  # or it would try again, on a closed file, when it is forgotten
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)

@@ -1,0 +1,26 @@
+"""Lifetimes cut at grid points: how many pieces begin up to a time, and where."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from squill.engine.batch import Int64s
+
+__all__ = ["expand", "next_grid_point"]
+
+
+def next_grid_point(times: Int64s, period: int, offset: int) -> Int64s:
+    """Return the first offset + k·period after each time."""
+    return times - (times - offset) % period + period
+
+
+def expand(first: Int64s, last: Int64s, period: int) -> tuple[Int64s, Int64s]:
+    """Return every first + k·period ≤ last, and for each which row it belongs to.
+
+    Rows with last < first have none.
+    """
+    counts = np.where(last >= first, (last - first) // period + 1, 0)
+    rows = np.repeat(np.arange(len(first)), counts)
+    ends = np.cumsum(counts)
+    step = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
+    return first[rows] + step * period, rows

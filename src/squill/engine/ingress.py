@@ -1,0 +1,149 @@
+"""Input rows as batches: read the times off the rows, check them and the promises, sort, cut.
+
+Policies for late events live in `squill.engine.disorder`; stored input is never late, it is sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from squill.engine.batch import Batch, Int64s
+from squill.engine.columns import as_int64, valid_of, values_of
+from squill.engine.kernels.lifetimes import bounds, bounds_and_order
+from squill.engine.promises import PromiseCheck
+from squill.errors import InputError, TimeOverflowError
+from squill.plan.expressions import Expression
+from squill.plan.nodes import FrameSource, Source
+from squill.plan.nodes.sources import Lifetime
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["Arrival", "RowReader", "cut", "frame_batches"]
+
+Columns = Mapping[str, pl.Series]
+
+
+@dataclass(slots=True, frozen=True)
+class Arrival:
+    """What a stored source gives next: rows in time order, then perhaps a promise that it makes itself.
+
+    `clock` says that nothing below it follows; without one no more is known than the last row's sync.
+    """
+
+    batch: Batch | None
+    clock: int | None = None
+
+
+def frame_batches(source: FrameSource, batch_rows: int) -> Iterator[Arrival]:
+    """Yield the rows of a frame in time order."""
+    columns = {series.name: series.rechunk() for series in source.frame.get_columns()}
+    batch = RowReader(source).read(columns, source.frame.height)
+    yield from cut(batch.sorted_by_sync(), batch_rows)
+
+
+def cut(batch: Batch, batch_rows: int) -> Iterator[Arrival]:
+    """Yield the batch in pieces of at most `batch_rows`."""
+    for low in range(0, len(batch), batch_rows):
+        yield Arrival(batch.slice(low, min(low + batch_rows, len(batch))))
+
+
+class RowReader:
+    """Turns pieces of a source's own columns into rows with lifetimes, in the order they stand.
+
+    Errors name the input `label` and number rows from `first_row` on; `empty` counts rows that were left out
+    because they end where they start.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._payload = tuple(source.schema)
+        self._check = PromiseCheck(source)
+        self.label = source.label
+        self.first_row = 0
+        self.empty = 0
+        self._in_order = False
+        lifetime = source.lifetime
+        self._is_point = lifetime is not None and lifetime.end is None and lifetime.kind == "point"
+        dtype = None if lifetime is None else lifetime.start.dtype
+        self._is_int64 = isinstance(dtype, (pl.Int64, pl.Datetime))
+        self._is_unsigned = isinstance(dtype, pl.UInt64)
+
+    def read(self, columns: Columns, size: int) -> Batch:
+        """Return the rows of one-chunk columns; nothing of a piece that raises is taken."""
+        payload = {name: columns[name] for name in self._payload}
+        lifetime = self._source.lifetime
+        if lifetime is None:
+            batch = Batch.relational(payload, size)
+        else:
+            starts = self._starts(columns, lifetime.start)
+            batch = Batch(starts, self._ends(columns, starts, lifetime), payload)
+            batch.is_ordered = self._in_order
+        self._check(columns, self.first_row, self.label)
+        self.first_row += size
+        return self._without_empty(batch) if lifetime is not None and lifetime.end is not None else batch
+
+    def _starts(self, columns: Columns, start: Expression) -> Int64s:
+        series = _evaluate(columns, start)
+        if series.null_count():
+            row = int(np.argmin(valid_of(series)))
+            raise InputError(
+                f"input {self.label!r}: the start time {start.name!r} is null in {self._shown(columns, row)}",
+                "remove such rows, or fill the time in, before giving the data to Squill.",
+            )
+        ticks = values_of(series) if self._is_int64 else as_int64(series)[0]
+        low, high, self._in_order = bounds_and_order(ticks)
+        if len(ticks) and (low <= MINUS_INFINITY or high == INFINITY or (low < 0 and self._is_unsigned)):
+            raise self._out_of_range(start.name, int(np.argmax((ticks <= MINUS_INFINITY) | (ticks == INFINITY))))
+        if high == INFINITY - 1 and self._is_point:
+            raise TimeOverflowError(
+                f"input {self.label!r}: the point at {high} ends outside the 64-bit range of times",
+                "use earlier times, or coarser ticks.",
+            )
+        return ticks
+
+    def _out_of_range(self, name: str, row: int) -> InputError:
+        return InputError(
+            f"input {self.label!r}: the time {name!r} in row {self.first_row + row} is outside the "
+            "64-bit range of times",
+            "times lie strictly between −2^63 + 1 and 2^63 − 1 ticks.",
+        )
+
+    def _ends(self, columns: Columns, starts: Int64s, lifetime: Lifetime) -> Int64s | int:
+        if lifetime.end is None:
+            return 1 if self._is_point else INFINITY
+        series = _evaluate(columns, lifetime.end)
+        if series.dtype == pl.Null():
+            series = series.cast(pl.Int64)
+        ends, valid = as_int64(series)
+        if series.null_count():
+            ends = np.where(valid.view(np.bool_), ends, INFINITY)
+        if series.dtype == pl.UInt64() and bounds(ends)[0] < 0:
+            raise self._out_of_range(lifetime.end.name, int(np.argmin(ends)))
+        backwards = ends < starts
+        if backwards.any():
+            row = int(np.argmax(backwards))
+            raise InputError(
+                f"input {self.label!r}: the event in {self._shown(columns, row)} ends before it starts",
+                "swap the columns, or repair the row; start = end is an empty lifetime and is dropped.",
+            )
+        return ends
+
+    def _without_empty(self, batch: Batch) -> Batch:
+        """Drop rows whose lifetime is empty, as slowly changing tables have them."""
+        kept = batch.filter(batch.other > batch.sync)
+        self.empty += len(batch) - len(kept)
+        return kept
+
+    def _shown(self, columns: Columns, row: int) -> str:
+        values = {name: series[row] for name, series in columns.items()}
+        return f"row {self.first_row + row}: {values}"
+
+
+def _evaluate(columns: Columns, expression: Expression) -> pl.Series:
+    if expression.source_column is not None:
+        return columns[expression.source_column]
+    frame = pl.DataFrame([columns[name] for name in expression.roots])
+    return frame.select(expression.expr).to_series().rechunk()

@@ -1,0 +1,318 @@
+"""The ingress of a pushed source: rows come from the program, go through the policy, wait for company, go on.
+
+A push is checked as a whole before anything changes, so a push that raises leaves the source as it was. Rows
+that may leave are gathered until there are enough of them or the first has waited for `max_delay`; time is
+looked at whenever the source is called, on the caller's thread.
+"""
+
+from __future__ import annotations
+
+import time as wall
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+
+from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
+from squill.engine.columns import series_from
+from squill.engine.disorder import DisorderBuffer
+from squill.engine.egress import result_frame
+from squill.engine.ingress import RowReader
+from squill.engine.operator import OperatorState
+from squill.errors import InputError, SourceStateError, SquillError
+from squill.plan.nodes import PushSource
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["Feed", "Listener"]
+
+LATE_BY = "late_by"
+
+
+class Listener(Protocol):
+    """What hangs below a feed: one source of one running query."""
+
+    def push(self, batch: Batch) -> None: ...
+    def advance(self, t: int) -> None: ...
+    def settle(self) -> None:
+        """Hand out what has come of the rows and the time given so far."""
+
+
+def _has_parameters(dtype: pl.DataType) -> bool:
+    return dtype.is_nested() or isinstance(dtype, (pl.Datetime, pl.Duration, pl.Decimal, pl.Categorical, pl.Enum))
+
+
+class Feed:
+    """The running side of one pushed source; `PushedSource` is its face."""
+
+    def __init__(self, *, max_delay: float | None = None, now: Callable[[], float] = wall.monotonic) -> None:
+        self._max_delay = max_delay
+        self._now = now
+        self._listeners: list[Listener] = []
+        self._begun = False
+        self._completed = False
+        self._pending: list[Batch] = []
+        self._pending_rows = 0
+        self._pending_since = 0.0
+        self._last_punctuation = MINUS_INFINITY
+        self._first_row_left = False
+
+    def bind(self, node: PushSource) -> None:
+        """Take the plan node that says what rows look like."""
+        assert node.time is not None
+        self.node = node
+        self._time = node.time
+        self._names = list(node.columns)
+        self._types = list(node.columns.values())
+        self._expected = [
+            (name, dtype, None if _has_parameters(dtype) else type(dtype)) for name, dtype in node.columns.items()
+        ]
+        self._reader = RowReader(node)
+        wait = self._time.ticks(node.disorder.wait, "source: wait")
+        self._buffer = DisorderBuffer(node.disorder.policy, wait, node.label, self._time)
+
+    # -- listeners ----------------------------------------------------------------------------------------
+
+    def attach(self, listener: Listener) -> None:
+        """Add a running query; all must be there before the first row."""
+        self._refuse_completed("subscribe to")
+        if self._begun:
+            raise SourceStateError(
+                f"source {self.node.label!r} has begun: a new subscription would miss the rows pushed before it",
+                "subscribe before the first push.",
+            )
+        self._listeners.append(listener)
+
+    def detach(self, listener: Listener) -> None:
+        self._listeners = [item for item in self._listeners if item is not listener]
+
+    # -- driven by the program ----------------------------------------------------------------------------
+
+    def push(self, data: Any) -> None:
+        self._refuse_completed("push to")
+        if not self._listeners:
+            raise SourceStateError(
+                f"source {self.node.label!r} is not connected: nothing would take the rows",
+                "subscribe(fn) to a query over it first.",
+            )
+        columns, size = self._columns(data)
+        rows = self._admit(columns, size)
+        self._begun = True
+        if rows is not None:
+            if not self._pending:
+                self._pending_since = self._now()
+            self._pending.append(rows)
+            self._pending_rows += len(rows)
+        self._flush_if_due()
+
+    def _admit(self, columns: dict[str, pl.Series], size: int) -> Batch | None:
+        self._reader.first_row = 0
+        empty = self._reader.empty
+        try:
+            return self._buffer.push(self._reader.read(columns, size))
+        except SquillError:
+            self._reader.empty = empty
+            raise
+
+    def punctuate(self, t: object) -> None:
+        self._refuse_completed("punctuate")
+        ticks = self._time.instant(t, f"source {self.node.label!r}: punctuation")
+        self._begun = True
+        self._gather(self._buffer.punctuate(ticks))
+        self.flush()
+        self._last_punctuation = max(self._last_punctuation, self._buffer.clock)
+
+    def complete(self) -> None:
+        self._refuse_completed("complete")
+        self._gather(self._buffer.complete())
+        self._completed = True
+        self.flush()
+
+    def flush(self) -> None:
+        """Send everything that may leave, and the time."""
+        rows = Batch.concat(self._pending) if self._pending else None
+        self._pending, self._pending_rows = [], 0
+        clock = INFINITY if self._completed else self._buffer.clock
+        segments = self._segments(rows) if rows is not None else []
+        for listener in tuple(self._listeners):
+            for batch, punctuation in segments:
+                if punctuation is not None:
+                    listener.advance(punctuation)
+                listener.push(batch)
+            listener.advance(clock)
+            listener.settle()
+
+    def _gather(self, rows: Batch | None) -> None:
+        if rows is not None:
+            self._pending.append(rows)
+            self._pending_rows += len(rows)
+
+    def _flush_if_due(self) -> None:
+        if self._max_delay is None or self._pending_rows >= DEFAULT_BATCH_ROWS or self._waited_enough():
+            self.flush()
+
+    def _waited_enough(self) -> bool:
+        assert self._max_delay is not None
+        return bool(self._pending) and self._now() - self._pending_since >= self._max_delay
+
+    def _segments(self, rows: Batch) -> list[tuple[Batch, int | None]]:
+        """Cut rows where a punctuation is generated; each piece comes with the one that goes before it."""
+        every = self.node.punctuate_every
+        if every is None:
+            return [(rows, None)]
+        snapped = rows.sync // every * every
+        cuts = np.flatnonzero(np.diff(snapped)) + 1
+        bounds = [0, *cuts.tolist(), len(rows)]
+        segments: list[tuple[Batch, int | None]] = []
+        for low, high in pairwise(bounds):
+            mark = int(snapped[low])
+            above = mark > self._last_punctuation
+            segments.append((rows.slice(low, high), mark if above and self._first_row_left else None))
+            self._first_row_left = True
+            self._last_punctuation = max(self._last_punctuation, mark)
+        return segments
+
+    def _refuse_completed(self, what: str) -> None:
+        if self._completed:
+            raise SourceStateError(
+                f"source {self.node.label!r} is completed: you cannot {what} it any more", "make a new source."
+            )
+
+    # -- what the program gives ---------------------------------------------------------------------------
+
+    def _columns(self, data: Any) -> tuple[dict[str, pl.Series], int]:
+        """Return rows or a frame as one-chunk columns of the source's types."""
+        if isinstance(data, pl.DataFrame):
+            given = data.get_columns()
+        elif isinstance(data, Mapping):
+            given = self._from_mapping(data)
+        elif isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+            given = self._from_rows(data)
+        elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            given = pl.DataFrame(data).get_columns()
+        else:
+            raise InputError(
+                f"source {self.node.label!r}: {type(data).__name__} cannot be pushed",
+                "push a frame (Polars, Arrow), a dict of columns, a row as a dict, or a list of such rows.",
+            )
+        columns = self._checked(given)
+        return columns, len(columns[self._names[0]])
+
+    def _checked(self, given: list[pl.Series]) -> dict[str, pl.Series]:
+        columns = {series.name: series for series in given}
+        if list(columns) != self._names:
+            self._check_names(columns)
+            columns = {name: columns[name] for name in self._names}
+        for name, dtype, plain in self._expected:
+            series = columns[name]
+            found = series.dtype
+            # Comparing two types runs Python code; most types are all alike.
+            if type(found) is not plain and found != dtype:
+                columns[name] = series = self._cast(series, dtype)
+            if series.n_chunks() != 1:
+                columns[name] = series.rechunk()
+        return columns
+
+    def _check_names(self, found: Mapping[Any, object]) -> None:
+        missing = [name for name in self._names if name not in found]
+        extra = [name for name in found if name not in self._names]
+        if missing or extra:
+            what = f"has no column {missing[0]!r}" if missing else f"has a column {extra[0]!r} too many"
+            raise InputError(
+                f"source {self.node.label!r}: what is pushed {what}; the source's columns are: "
+                f"{', '.join(self._names)}",
+                "push exactly the columns that the source was made with.",
+            )
+
+    def _cast(self, series: pl.Series, dtype: pl.DataType) -> pl.Series:
+        if series.dtype == pl.Null():
+            return series.cast(dtype)
+        raise InputError(
+            f"source {self.node.label!r}: the pushed column {series.name!r} is {series.dtype}, the source's is {dtype}",
+            f"cast it before: .cast(pl.{dtype}).",
+        )
+
+    def _from_mapping(self, data: Mapping[Any, Any]) -> list[pl.Series]:
+        self._check_names(data)
+        if all(isinstance(value, pl.Series) for value in data.values()):
+            return [series.alias(name) for name, series in data.items()]
+        start = self.node.lifetime and self.node.lifetime.start.source_column
+        if isinstance(data[start], (list, tuple, np.ndarray, pl.Series)):
+            return self._typed({name: data[name] for name in self._names})
+        return self._typed({name: [data[name]] for name in self._names})
+
+    def _from_rows(self, rows: Sequence[Any]) -> list[pl.Series]:
+        expected = set(self._names)
+        for row in rows:
+            # Asking for the abstract Mapping costs a microsecond, asking for a dict nothing.
+            if type(row) is not dict and not isinstance(row, Mapping):
+                raise InputError(
+                    f"source {self.node.label!r}: {row!r} is not a row", "give rows as dicts, {'column': value, …}."
+                )
+            if row.keys() != expected:
+                self._check_names(row)
+        return self._typed({name: [row[name] for row in rows] for name in self._names})
+
+    def _typed(self, columns: Mapping[str, Any]) -> list[pl.Series]:
+        result = []
+        for name, dtype in zip(self._names, self._types, strict=True):
+            try:
+                result.append(pl.Series(name, columns[name], dtype))
+            except (pl.exceptions.PolarsError, TypeError, OverflowError, ValueError) as error:
+                raise InputError(
+                    f"source {self.node.label!r}: the values of the pushed column {name!r} do not fit its type "
+                    f"{dtype}: {str(error).splitlines()[0]}",
+                    "correct the values, or the schema that the source was made with.",
+                ) from error
+        if len({len(series) for series in result}) > 1:
+            lengths = ", ".join(f"{series.name}: {len(series)}" for series in result)
+            raise InputError(f"source {self.node.label!r}: the pushed columns are not equally long ({lengths})")
+        return result
+
+    # -- what came too late -------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows were late, have an empty lifetime, and wait."""
+        return {
+            "late": len(self._buffer.late),
+            "empty": self._reader.empty,
+            "waiting": len(self._buffer) + self._pending_rows,
+        }
+
+    def late(self) -> pl.DataFrame:
+        """Return the late rows as they arrived, each with how late it was."""
+        late = self._buffer.late
+        rows = Batch.concat(late.batches) if late.batches else Batch.empty(dict(self.node.schema))
+        met = np.concatenate(late.met) if late.met else np.empty(0, np.int64)
+        return result_frame(rows, self.node).with_columns(self._duration(met - rows.sync))
+
+    def forget_late(self) -> None:
+        self._buffer.late.clear()
+
+    def _duration(self, ticks: np.ndarray[Any, Any]) -> pl.Series:
+        dtype = self._time.dtype
+        if isinstance(dtype, pl.Datetime):
+            return series_from(LATE_BY, ticks, None, pl.Duration(dtype.time_unit))
+        if isinstance(dtype, pl.Date):
+            return series_from(LATE_BY, ticks * 86_400_000, None, pl.Duration("ms"))
+        return pl.Series(LATE_BY, ticks)
+
+    # -- state --------------------------------------------------------------------------------------------
+
+    def save(self) -> OperatorState:
+        """Return what is needed to go on after everything pending was flushed."""
+        self.flush()
+        return {
+            "buffer": self._buffer.save(),
+            "begun": self._begun,
+            "completed": self._completed,
+            "last_punctuation": self._last_punctuation,
+            "first_row_left": self._first_row_left,
+        }
+
+    def load(self, state: OperatorState) -> None:
+        self._buffer.load(state["buffer"])
+        self._begun, self._completed = state["begun"], state["completed"]
+        self._last_punctuation, self._first_row_left = state["last_punctuation"], state["first_row_left"]

@@ -1,0 +1,52 @@
+"""Whole instants: rows are held until no other row of their instant can come, then put into their order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from squill.engine.batch import Batch
+from squill.engine.operator import OperatorState
+from squill.engine.row_order import sort_permutation
+
+__all__ = ["InstantBuffer", "in_canonical_order"]
+
+
+def in_canonical_order(batch: Batch) -> Batch:
+    """Return the rows by time and, inside an instant, by payload: nulls first, NaN last."""
+    order = sort_permutation(batch.sync, list(batch.columns.values())) if batch.columns else None
+    return batch if order is None else batch.take(order)
+
+
+class InstantBuffer:
+    """Holds the rows of the last instant."""
+
+    def __init__(self) -> None:
+        self._held: list[Batch] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held))
+
+    def push(self, batch: Batch) -> Batch | None:
+        """Take rows; return those of instants that are over."""
+        last = batch.sync[-1]
+        first_open = int(np.searchsorted(batch.sync, last))
+        over = list(self._held) if self._held and self._held[0].sync[0] < last else []
+        if over:
+            self._held = []
+        if first_open:
+            over.append(batch.slice(0, first_open))
+        self._held.append(batch.slice(first_open, len(batch)))
+        return Batch.concat(over) if over else None
+
+    def advance(self, t: int) -> Batch | None:
+        """Return the held rows if their instant is before t."""
+        if not self._held or self._held[0].sync[0] >= t:
+            return None
+        over, self._held = self._held, []
+        return Batch.concat(over)
+
+    def save(self) -> OperatorState:
+        return {"held": list(self._held)}
+
+    def load(self, state: OperatorState) -> None:
+        self._held = list(state["held"])

@@ -1,0 +1,348 @@
+"""Folds over ordered multisets: positions (min, max, percentiles, first, last), lists and top-k.
+
+Every slot has an ordered multiset of codes. The deltas of an instant insert and remove codes, by value;
+then the codes that the calls asked for are read for each cell, all in the same pass. Where codes are ids of
+byte strings, `references` counts how often each id is held by any multiset, so that ids that nobody holds
+any more can be given back; it is empty where codes are plain numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.multiset import (
+    borrowed,
+    copy_range,
+    insert,
+    kth,
+    largest,
+    prefetch,
+    remove,
+    size,
+    smallest,
+)
+
+__all__ = [
+    "arrange",
+    "fold_lists",
+    "fold_positions",
+    "fold_running",
+    "interpolate",
+    "new_ids",
+    "rank_lists",
+    "unreferenced",
+]
+
+Array = Any
+
+# What is read of a cell's multiset.
+SMALLEST, LARGEST, DISCRETE, BELOW, ABOVE = 0, 1, 2, 3, 4
+
+GROUPED = 64  # from so many deltas on an instant is put together by cell
+
+# Where `fold_lists` goes on.
+CHANGE, CELL, USED, RELEASED = 0, 1, 2, 3
+PROGRESS_SIZE = 4
+DONE, FULL, ABSENT = 0, 1, 2
+
+
+@inlined
+def position(kind: int, share: float, n: int) -> int:
+    """Return which of the `n` sorted codes a call with this `share` reads."""
+    if kind == DISCRETE:
+        return max(np.int64(np.ceil(share * n)) - 1, 0)
+    rank = share * (n - 1)
+    return np.int64(np.floor(rank)) if kind == BELOW else np.int64(np.ceil(rank))
+
+
+@inlined
+def change(state: Any, slot: int, code: int, sign: int, references: Array, released: Array, n_released: int) -> int:
+    """Insert or remove one code; return how many ids are released now, or -1 when it is not there."""
+    counting = len(references) > 0
+    if sign > 0:
+        insert(state, slot, code)
+        if counting:
+            references[code] += 1
+        return n_released
+    if not remove(state, slot, code):
+        return np.int64(-1)
+    if counting:
+        references[code] -= 1
+        if references[code] == 0:
+            released[n_released] = code
+            n_released += 1
+    return n_released
+
+
+@kernel
+def arrange(
+    d_slot: Array, d_sign: Array, d_row: Array, n_deltas: int, i_delta: Array, i_cell: Array, n_instants: int,
+    c_slot: Array, c_alive: Array, codes: Array, valid: Array, cell_of: Array,
+    slots: Array, signs: Array, changes: Array, ends: Array,
+) -> int:  # fmt: skip
+    """Write the changes of codes in the order in which they are best applied; returns how many there are.
+
+    Cell c is to be read once the changes below ends[c] are applied. Inside a large instant the changes are
+    put together by cell, so that a slot's multiset is changed and read while it is in the cache; the order
+    of a slot's changes stays. `cell_of` has room for every slot and may hold anything.
+    """
+    n = np.int64(0)
+    d = np.int64(0)
+    first = np.int64(0)
+    for i in range(n_instants + 1):
+        stop = i_delta[i] if i < n_instants else n_deltas
+        last = np.int64(i_cell[i]) if i < n_instants else first
+        if i < n_instants and stop - d >= GROUPED:
+            for c in range(first, last):
+                cell_of[c_slot[c]] = c
+                ends[c] = 0
+            for k in range(d, stop):
+                ends[cell_of[d_slot[k]]] += valid[d_row[k]]
+            for c in range(first, last):
+                count = ends[c]
+                ends[c] = n
+                n += count
+            for k in range(d, stop):
+                row = d_row[k]
+                if valid[row]:
+                    c = cell_of[d_slot[k]]
+                    at = ends[c]
+                    ends[c] = at + 1
+                    slots[at] = d_slot[k]
+                    signs[at] = d_sign[k]
+                    changes[at] = codes[row]
+        else:
+            for k in range(d, stop):
+                row = d_row[k]
+                if valid[row]:
+                    slots[n] = d_slot[k]
+                    signs[n] = d_sign[k]
+                    changes[n] = codes[row]
+                    n += 1
+            for c in range(first, last):
+                ends[c] = n
+        first = last
+        d = stop
+    return n
+
+
+@kernel
+def fold_positions(
+    slots: Array, signs: Array, changes: Array, ends: Array, c_slot: Array, state: Any,
+    references: Array, released: Array, kinds: Array, shares: Array, out: Array, sizes: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Write the code at each asked position, and how many codes there are, for each cell.
+
+    Returns (the change that removes what is not there, or -1; how many ids were released).
+    """
+    state = borrowed(state)
+    n_released = np.int64(0)
+    d = np.int64(0)
+    for c in range(len(ends) + 1):
+        stop = ends[c] if c < len(ends) else len(slots)
+        while d < stop:
+            prefetch(state, slots, changes, d)
+            n_released = change(state, slots[d], changes[d], signs[d], references, released, n_released)
+            if n_released < 0:
+                return d, 0
+            d += 1
+        if c < len(ends):
+            slot = c_slot[c]
+            n = size(state, slot)
+            sizes[c] = n
+            for r in range(len(kinds)):
+                if n == 0:
+                    out[r, c] = 0
+                elif kinds[r] == SMALLEST:
+                    out[r, c] = smallest(state, slot)
+                elif kinds[r] == LARGEST:
+                    out[r, c] = largest(state, slot)
+                else:
+                    out[r, c] = kth(state, slot, position(kinds[r], shares[r], n))
+    return -1, n_released
+
+
+@inlined
+def precedes(text: Any, a: int, b: int) -> bool:
+    """Whether code `a` comes before code `b`."""
+    if text is None:
+        return a < b
+    data, starts, lengths = text
+    start, other = starts[a], starts[b]
+    shared = min(lengths[a], lengths[b])
+    for k in range(shared):
+        if data[start + k] != data[other + k]:
+            return data[start + k] < data[other + k]
+    return lengths[a] < lengths[b]
+
+
+@inlined
+def replace(held: Array, slot: int, code: int, first: bool, references: Array, released: Array, n: int) -> int:
+    """Hold `code` instead of what the slot holds; return how many ids are released now."""
+    if len(references) > 0:
+        references[code] += 1
+        if not first:
+            old = held[slot]
+            references[old] -= 1
+            if references[old] == 0:
+                released[n] = old
+                n += 1
+    held[slot] = code
+    return n
+
+
+@kernel
+def fold_running(
+    d_slot: Array, d_sign: Array, d_row: Array, n_deltas: int, i_delta: Array, i_cell: Array, n_instants: int,
+    c_slot: Array, c_alive: Array, codes: Array, valid: Array, text: Any, counts: Array, lows: Array,
+    highs: Array, references: Array, released: Array, kinds: Array, out: Array, sizes: Array,
+) -> int:  # fmt: skip
+    """Write the smallest and largest codes where nothing ever leaves: two codes per slot are all the state.
+
+    Returns how many ids were released.
+    """
+    n_released = np.int64(0)
+    d = np.int64(0)
+    c = np.int64(0)
+    for i in range(n_instants + 1):
+        stop = i_delta[i] if i < n_instants else n_deltas
+        while d < stop:
+            row = d_row[d]
+            if valid[row]:
+                slot = d_slot[d]
+                code = codes[row]
+                first = counts[slot] == 0
+                if first or precedes(text, code, lows[slot]):
+                    n_released = replace(lows, slot, code, first, references, released, n_released)
+                if first or precedes(text, highs[slot], code):
+                    n_released = replace(highs, slot, code, first, references, released, n_released)
+                counts[slot] += 1
+            d += 1
+        if i < n_instants:
+            while c < i_cell[i]:
+                slot = c_slot[c]
+                sizes[c] = counts[slot]
+                for r in range(len(kinds)):
+                    out[r, c] = lows[slot] if kinds[r] == SMALLEST else highs[slot]
+                c += 1
+    return n_released
+
+
+@kernel
+def interpolate(low: Array, high: Array, sizes: Array, share: float, out: Array) -> None:
+    """Write the value between two neighbours at rank share · (n − 1)."""
+    for c in range(len(sizes)):
+        n = sizes[c]
+        if n == 0:
+            out[c] = 0.0
+            continue
+        rank = share * (n - 1)
+        fraction = rank - np.floor(rank)
+        a = low[c]
+        b = high[c]
+        if fraction == 0.0:
+            out[c] = a
+            continue
+        value = a + (b - a) * fraction
+        if not np.isfinite(value) and np.isfinite(a) and np.isfinite(b):  # b − a left the range
+            value = a * (1.0 - fraction) + b * fraction
+        out[c] = value
+
+
+@inlined
+def same_prefix(text: Any, prefixes: Array, a: int, b: int) -> bool:
+    """Whether the byte strings `a` and `b` begin with the same prefix."""
+    n = prefixes[a]
+    if n != prefixes[b]:
+        return False
+    data, starts, _ = text
+    start, other = starts[a], starts[b]
+    for k in range(n):
+        if data[start + k] != data[other + k]:
+            return False
+    return True
+
+
+@inlined
+def wanted(state: Any, slot: int, limit: int, prefixes: Array) -> int:
+    """Return how many codes a cell lists: all, or `limit` and those that tie with the last of them."""
+    n = size(state, slot)
+    if limit < 0 or n <= limit:
+        return n
+    text = state[1]
+    last = kth(state, slot, limit - 1)
+    while limit < n and same_prefix(text, prefixes, last, kth(state, slot, limit)):
+        limit += 1
+    return limit
+
+
+@kernel
+def fold_lists(
+    slots: Array, signs: Array, changes: Array, ends: Array, c_slot: Array, state: Any, references: Array,
+    released: Array, limit: int, prefixes: Array, progress: Array, offsets: Array, out: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Write the codes of each cell, in order: all of them, or the first `limit` with ties of the last.
+
+    Stops where `out` is full; called again with the same arguments but `out`, it goes on. Returns a code
+    and, when a change removes what is not there, that change or, when `out` is full, what the cell needs.
+    """
+    state = borrowed(state)
+    for c in range(progress[CELL], len(ends) + 1):
+        stop = ends[c] if c < len(ends) else len(slots)
+        for d in range(progress[CHANGE], stop):
+            prefetch(state, slots, changes, d)
+            n_released = change(state, slots[d], changes[d], signs[d], references, released, progress[RELEASED])
+            if n_released < 0:
+                return ABSENT, d
+            progress[RELEASED] = n_released
+        progress[CHANGE] = stop
+        if c < len(ends):
+            slot = c_slot[c]
+            n = wanted(state, slot, limit, prefixes)
+            used = progress[USED]
+            if used + n > len(out):
+                return FULL, n
+            copy_range(state, slot, 0, n, out[used:])
+            progress[USED] = used + n
+            offsets[c + 1] = used + n
+            progress[CELL] = c + 1
+    return DONE, 0
+
+
+@kernel
+def rank_lists(offsets: Array, ids: Array, text: Any, prefixes: Array, out: Array) -> None:
+    """Write the competition rank of each listed id: equal prefixes share a rank, the next ones skip."""
+    for c in range(len(offsets) - 1):
+        first = offsets[c]
+        for j in range(first, offsets[c + 1]):
+            if j > first and same_prefix(text, prefixes, ids[j - 1], ids[j]):
+                out[j] = out[j - 1]
+            else:
+                out[j] = j - first + 1
+
+
+@kernel
+def unreferenced(ids: Array, references: Array, out: Array) -> int:
+    """Write the ids that nobody holds, each once and marked with -1; returns how many."""
+    n = 0
+    for i in range(len(ids)):
+        if references[ids[i]] == 0:
+            references[ids[i]] = -1
+            out[n] = ids[i]
+            n += 1
+    return n
+
+
+@kernel
+def new_ids(ids: Array, places: Array, next_place: int, rows: Array) -> int:
+    """Give a place to each id that has none (0), from `next_place` on; write their rows, return how many."""
+    n = 0
+    for i in range(len(ids)):
+        if places[ids[i]] == 0:
+            places[ids[i]] = next_place + n
+            rows[n] = i
+            n += 1
+    return n

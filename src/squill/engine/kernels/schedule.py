@@ -1,0 +1,287 @@
+"""Schedules: from rows to instants, deltas and cells.
+
+An *instant* is a time at which some alive set changes. A *delta* is one row entering (+1) or leaving (−1)
+the alive set of its slot. A *cell* is one slot at one instant: the place of one output row. All three come
+out in time order; the folds turn the deltas into one value per cell.
+
+Shared layout (one row per thing, written from the front):
+
+* deltas: ``d_slot``, ``d_sign``, ``d_row`` (where the row's values lie in the row store)
+* instants: ``i_delta`` and ``i_cell``, the ends of the instant's deltas and cells
+* cells: ``c_slot``, ``c_time``, ``c_alive`` (how many rows are alive once the instant is over)
+
+The last instant may go on in the next call: it stays *open*, its cells stay at the front of the cell
+arrays, and only instants that are over are counted. So a call may stop anywhere: when the delta arrays are
+full it returns, and goes on where it was when it is called again.
+
+``state`` holds, between calls: whether an instant is open, its time, its serial number, the number of its
+cells, the heads of the queues. ``slots`` holds what is known of each slot in one cache line: how many rows
+are alive, in which instant it last got a cell, and the output row that is open (see `kernels.cells`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.memory import prefetch_word
+
+__all__ = ["schedule_endless", "schedule_fifo", "schedule_general"]
+
+Array = Any
+
+OPEN, TIME, SERIAL, CELLS, NEXT_ROW, HEAD, HEAP = 0, 1, 2, 3, 4, 5, 6
+STATE_SIZE = 8
+
+ALIVE, STAMP, OPEN_ROW, OPEN_START = 0, 1, 2, 3
+SLOT_SIZE = 4
+INFINITY = 2**63 - 1
+AHEAD = 16
+"""How many rows ahead a slot's cache line is fetched: the slots of the keys do not fit the inner caches."""
+
+
+@inlined
+def close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell):
+    """End the open instant: its deltas and cells so far are all there are."""
+    first = i_cell[n_instants - 1] if n_instants > 0 else 0
+    for c in range(first, state[CELLS]):
+        c_alive[c] = slots[c_slot[c], ALIVE]
+    i_delta[n_instants] = n_deltas
+    i_cell[n_instants] = state[CELLS]
+    state[OPEN] = 0
+    return n_instants + 1
+
+
+@inlined
+def open_instant(state, t):
+    state[OPEN] = 1
+    state[TIME] = t
+    state[SERIAL] += 1
+
+
+@inlined
+def touch(state, slots, slot, c_slot, c_time):
+    """Give the slot a cell in the open instant unless it has one."""
+    if slots[slot, STAMP] != state[SERIAL]:
+        slots[slot, STAMP] = state[SERIAL]
+        c = state[CELLS]
+        c_slot[c] = slot
+        c_time[c] = state[TIME]
+        state[CELLS] = c + 1
+
+
+@kernel
+def schedule_endless(
+    sync, slot, bound, state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive
+):
+    """Rows that never end. Returns (done, deltas, instants)."""
+    n_deltas = 0
+    n_instants = 0
+    capacity = len(d_slot)
+    i = state[NEXT_ROW]
+    n = len(sync)
+    while i < n and n_deltas < capacity:
+        t = sync[i]
+        if state[OPEN] == 0 or t != state[TIME]:
+            if state[OPEN] == 1:
+                n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
+            open_instant(state, t)
+        s = slot[i]
+        touch(state, slots, s, c_slot, c_time)
+        slots[s, ALIVE] += 1
+        d_slot[n_deltas] = s
+        d_sign[n_deltas] = 1
+        d_row[n_deltas] = i
+        n_deltas += 1
+        i += 1
+    state[NEXT_ROW] = i
+    done = i == n
+    if done and state[OPEN] == 1 and state[TIME] < bound:
+        n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
+    return done, n_deltas, n_instants
+
+
+@kernel
+def schedule_fifo(
+    sync, slot, base, q_end, q_slot, q_tail, bound, wants_deltas,
+    state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive,
+):  # fmt: skip
+    """Rows that end in the order in which they start.
+
+    The rows' ends and slots stand in the queue already (row i at base + i). Ends below `bound` leave, and
+    ends at the time of the last row. Returns (done, deltas, instants).
+    """
+    n_deltas = 0
+    n_instants = 0
+    capacity = len(d_sign)
+    i = state[NEXT_ROW]
+    n = len(sync)
+    head = state[HEAD]
+    cells = state[CELLS]
+    serial = state[SERIAL]
+    is_open = state[OPEN] == 1
+    now = state[TIME]
+    last = bound - 1
+    if n > 0 and sync[n - 1] > last:
+        last = sync[n - 1]
+    words = slots.reshape(-1)
+    while n_deltas < capacity:
+        next_start = sync[i] if i < n else INFINITY
+        next_end = q_end[head] if head < q_tail else INFINITY
+        t = min(next_start, next_end)
+        if t > last or t == INFINITY:
+            break
+        if not is_open or t != now:
+            if is_open:
+                first = i_cell[n_instants - 1] if n_instants > 0 else 0
+                for c in range(first, cells):
+                    c_alive[c] = slots[c_slot[c], ALIVE]
+                i_delta[n_instants] = n_deltas
+                i_cell[n_instants] = cells
+                n_instants += 1
+            is_open = True
+            now = t
+            serial += 1
+        while i < n and sync[i] == t and n_deltas < capacity:
+            if i + AHEAD < n:
+                prefetch_word(words, SLOT_SIZE * slot[i + AHEAD])
+            s = slot[i]
+            if slots[s, STAMP] != serial:
+                slots[s, STAMP] = serial
+                c_slot[cells] = s
+                c_time[cells] = t
+                cells += 1
+            slots[s, ALIVE] += 1
+            if wants_deltas:
+                d_slot[n_deltas] = s
+                d_sign[n_deltas] = 1
+                d_row[n_deltas] = base + i
+            n_deltas += 1
+            i += 1
+        while head < q_tail and q_end[head] == t and n_deltas < capacity:
+            if head + AHEAD < q_tail:
+                prefetch_word(words, SLOT_SIZE * q_slot[head + AHEAD])
+            s = q_slot[head]
+            if slots[s, STAMP] != serial:
+                slots[s, STAMP] = serial
+                c_slot[cells] = s
+                c_time[cells] = t
+                cells += 1
+            slots[s, ALIVE] -= 1
+            if wants_deltas:
+                d_slot[n_deltas] = s
+                d_sign[n_deltas] = -1
+                d_row[n_deltas] = head
+            n_deltas += 1
+            head += 1
+    done = n_deltas < capacity
+    state[OPEN] = 1 if is_open else 0
+    state[TIME] = now
+    state[SERIAL] = serial
+    state[CELLS] = cells
+    state[NEXT_ROW] = i
+    state[HEAD] = head
+    if done and is_open and now < bound:
+        n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
+    return done, n_deltas, n_instants
+
+
+@inlined
+def heap_push(heap_end, heap_row, size, end, row):
+    child = size
+    while child > 0:
+        parent = (child - 1) >> 1
+        if heap_end[parent] <= end:
+            break
+        heap_end[child] = heap_end[parent]
+        heap_row[child] = heap_row[parent]
+        child = parent
+    heap_end[child] = end
+    heap_row[child] = row
+
+
+@inlined
+def heap_pop(heap_end, heap_row, size):
+    """Take the root out of a heap of `size`; the caller has read it."""
+    last = size - 1
+    end = heap_end[last]
+    row = heap_row[last]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= last:
+            break
+        if child + 1 < last and heap_end[child + 1] < heap_end[child]:
+            child += 1
+        if heap_end[child] >= end:
+            break
+        heap_end[parent] = heap_end[child]
+        heap_row[parent] = heap_row[child]
+        parent = child
+    heap_end[parent] = end
+    heap_row[parent] = row
+
+
+@kernel
+def schedule_general(
+    sync, other, rows, heap_end, heap_row, row_slot, freed, bound,
+    state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive,
+):  # fmt: skip
+    """Intervals with any ends, start edges and end edges.
+
+    Row i has its values and its slot at rows[i] of the row store. Intervals wait for their end in a heap;
+    an end edge carries its own values. Rows of the store that no delta will need any more are written to
+    `freed`. Returns (done, deltas, instants, freed rows).
+    """
+    n_deltas = 0
+    n_instants = 0
+    n_freed = 0
+    capacity = len(d_slot)
+    i = state[NEXT_ROW]
+    n = len(sync)
+    last = bound - 1
+    if n > 0 and sync[n - 1] > last:
+        last = sync[n - 1]
+    while n_deltas < capacity:
+        size = state[HEAP]
+        next_start = sync[i] if i < n else INFINITY
+        next_end = heap_end[0] if size > 0 else INFINITY
+        t = min(next_start, next_end)
+        if t > last or t == INFINITY:
+            break
+        if state[OPEN] == 0 or t != state[TIME]:
+            if state[OPEN] == 1:
+                n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
+            open_instant(state, t)
+        if next_end <= next_start:
+            row = heap_row[0]
+            heap_pop(heap_end, heap_row, size)
+            state[HEAP] = size - 1
+            sign = -1
+            freed[n_freed] = row
+            n_freed += 1
+        else:
+            row = rows[i]
+            end = other[i]
+            sign = 1
+            if end < t:
+                sign = -1
+            if end < t or end == INFINITY:
+                freed[n_freed] = row
+                n_freed += 1
+            else:
+                heap_push(heap_end, heap_row, size, end, row)
+                state[HEAP] = size + 1
+            i += 1
+        s = row_slot[row]
+        touch(state, slots, s, c_slot, c_time)
+        slots[s, ALIVE] += sign
+        d_slot[n_deltas] = s
+        d_sign[n_deltas] = sign
+        d_row[n_deltas] = row
+        n_deltas += 1
+    done = n_deltas < capacity
+    state[NEXT_ROW] = i
+    if done and state[OPEN] == 1 and state[TIME] < bound:
+        n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
+    return done, n_deltas, n_instants, n_freed

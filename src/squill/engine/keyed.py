@@ -1,0 +1,58 @@
+"""The keys of an operator that works per key: slots for rows, one slot for all when there are no keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from squill.engine.batch import Batch
+from squill.engine.key_table import KeyTable
+from squill.engine.operator import OperatorState
+from squill.plan.schema import Schema
+
+__all__ = ["KeySlots"]
+
+Array = npt.NDArray[Any]
+
+
+class KeySlots:
+    """`KeyTable` by column name, with a single slot for a stream without keys."""
+
+    def __init__(self, keys: Sequence[str], schema: Schema) -> None:
+        self._names = list(keys)
+        self._table = KeyTable([schema[name] for name in keys]) if keys else None
+
+    @property
+    def capacity(self) -> int:
+        return 1 if self._table is None else self._table.capacity
+
+    @property
+    def live(self) -> int:
+        return 1 if self._table is None else self._table.live
+
+    def slots(self, batch: Batch) -> Array:
+        if self._table is None:
+            return np.zeros(len(batch), np.int32)
+        return self._table.slots([batch.columns[name] for name in self._names])
+
+    def columns(self, slots: Array) -> dict[str, pl.Series]:
+        """Return the key columns of slots."""
+        if self._table is None:
+            return {}
+        return dict(zip(self._names, self._table.gather(slots, self._names), strict=True))
+
+    def release(self, slots: Array) -> None:
+        """Let go of keys with nothing alive."""
+        if self._table is not None and len(slots):
+            self._table.release(slots)
+
+    def save(self) -> OperatorState:
+        return {"table": None if self._table is None else self._table.save()}
+
+    def load(self, state: OperatorState) -> None:
+        if self._table is not None:
+            self._table.load(state["table"])

@@ -1,0 +1,115 @@
+"""The operator protocol: how every piece of the engine takes rows and time, and keeps its state.
+
+Operators are driven from above and push downwards, on the caller's thread. A runtime only decides who
+calls `push` and `advance`; nothing in an operator depends on how rows are cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from squill.engine.batch import Batch, Int64s
+from squill.errors import InternalError
+from squill.plan.node import Node
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["EDGES", "NUMBERED", "STARTS", "Operator", "OperatorState", "operator_for", "register"]
+
+OperatorState = dict[str, Any]
+"""What `save` returns: plain arrays, Series, numbers and dicts of these."""
+
+# How a consumer wants ends to be told. An operator that ends events later than it starts them asks its
+# consumer once, when the plan is compiled, and spares what nobody reads.
+EDGES = "edges"  # as end edges that carry the payload again
+NUMBERED = "numbered"  # start rows carry numbers, ends come as (number, time) through close_rows
+STARTS = "starts"  # not at all: the consumer sets lifetimes of its own
+
+
+class Operator:
+    """One running node. Subclasses override `push`, `advance` and, where they keep anything, `save`/`load`.
+
+    ``clock``  the time that this operator's output has reached: no row below it will follow.
+    """
+
+    demands: ClassVar[str | None] = EDGES
+    """What it asks of its input; None passes on what its own consumer asks."""
+    numbers_rows: ClassVar[bool] = False
+    """True when it can serve NUMBERED by itself."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.consumers: list[tuple[Operator, int]] = []
+        self.demand = EDGES
+        self.clock = MINUS_INFINITY
+
+    # -- driven from above --------------------------------------------------------------------------------
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        """Take rows; their sync is not below the clock of this port."""
+        raise NotImplementedError
+
+    def advance(self, t: int, port: int = 0) -> None:
+        """Take the promise that no row with sync < t will follow; infinity ends the stream."""
+        self.emit_clock(t)
+
+    def close_rows(self, ids: Int64s, ends: Int64s, port: int = 0) -> None:
+        """Take the ends of rows that were pushed with these numbers."""
+        for consumer, its_port in self.consumers:
+            consumer.close_rows(ids, ends, its_port)
+
+    # -- driving below ------------------------------------------------------------------------------------
+
+    def emit(self, batch: Batch) -> None:
+        if len(batch):
+            for consumer, port in self.consumers:
+                consumer.push(batch, port)
+
+    def emit_clock(self, t: int) -> None:
+        if t > self.clock:
+            self.clock = t
+            for consumer, port in self.consumers:
+                consumer.advance(t, port)
+
+    # -- state --------------------------------------------------------------------------------------------
+
+    def save(self) -> OperatorState:
+        """Return everything that later answers depend on; what it holds is not changed afterwards."""
+        return {"clock": self.clock}
+
+    def load(self, state: OperatorState) -> None:
+        """Take the place of the operator that saved `state`."""
+        self.clock = state["clock"]
+
+    @property
+    def completed(self) -> bool:
+        return self.clock == INFINITY
+
+    @property
+    def state_rows(self) -> int:
+        """How many rows or keys are held: for reports, and to test that state is bounded."""
+        return 0
+
+
+Factory = Callable[[Any], Operator]
+F = TypeVar("F", bound=Factory)
+_FACTORIES: dict[type[Node], Factory] = {}
+
+
+def register(*kinds: type[Node]) -> Callable[[F], F]:
+    """Name the operator (or the function that chooses one) for kinds of nodes."""
+
+    def enter(factory: F) -> F:
+        for kind in kinds:
+            _FACTORIES[kind] = factory
+        return factory
+
+    return enter
+
+
+def operator_for(node: Node) -> Operator:
+    """Return a fresh operator for the node."""
+    factory = _FACTORIES.get(type(node))
+    if factory is None:
+        raise InternalError(f"no operator is registered for {node.name}")
+    return factory(node)

@@ -1,0 +1,1 @@
+"""The operators, one file each; importing a module registers its operator."""

@@ -1,0 +1,163 @@
+"""Aggregate: one row of values per key and change point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from squill.engine.aggregation import (  # noqa: F401  (registers folds)
+    fold_distinct,
+    fold_lists,
+    fold_products,
+    fold_ranks,
+    fold_sums,
+    fold_user,
+)  # fmt: skip
+from squill.engine.aggregation.empty_slots import EmptySlots
+from squill.engine.aggregation.folds import Fold, FoldContext, fold_for
+from squill.engine.aggregation.output import CellOutput
+from squill.engine.aggregation.schedules import Column, Deltas, schedule_for
+from squill.engine.batch import Batch
+from squill.engine.expressions import Evaluator
+from squill.engine.key_table import KeyTable
+from squill.engine.operator import NUMBERED, Operator, OperatorState, register
+from squill.engine.operators.relational_aggregate import RelationalAggregateOperator, can_lower
+from squill.plan.expressions import Expression
+from squill.plan.nodes import Aggregate
+
+__all__ = ["AggregateOperator", "aggregate_operator"]
+
+Array = npt.NDArray[Any]
+
+
+class AggregateOperator(Operator):
+    """A schedule chosen by the input's properties, one fold per distinct aggregate, one output.
+
+    State: the alive rows' fold inputs (none for a stream without ends), the folds' state per alive key.
+    """
+
+    numbers_rows = True
+
+    def __init__(self, node: Aggregate) -> None:
+        super().__init__(node)
+        self._node = node
+        self._keys = list(node.keys)
+        self._table = KeyTable([node.schema[name] for name in node.keys]) if node.keys else None
+        context = FoldContext(node.parent.schema, node.parent.properties)
+        self._folds: list[Fold] = [fold_for(call, context) for call in node.calls]
+        self._inputs = self._input_evaluator()
+        column_types = [kind for fold in self._folds for kind in fold.columns]
+        self._schedule = schedule_for(node.parent.properties, column_types)
+        self._output = CellOutput(self._key_columns, {item.name: item.dtype for item in node.columns})
+        self._results = Evaluator(node.columns, None, "aggregate")
+        self._empty = EmptySlots(self._schedule)
+
+    def _input_evaluator(self) -> Evaluator | None:
+        """All folds' inputs in one evaluation, under names of their own."""
+        named: list[Expression] = []
+        for number, fold in enumerate(self._folds):
+            named += [item.renamed(f"{number}:{k}") for k, item in enumerate(fold.inputs)]
+        return Evaluator(named, self._node.parent.time, "aggregate") if named else None
+
+    # -- rows ---------------------------------------------------------------------------------------------
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        slots = self._slots(batch)
+        self._run(batch, slots, self._stored_columns(batch, slots), self.clock)
+
+    def advance(self, t: int, port: int = 0) -> None:
+        self._run(None, np.empty(0, np.int32), self._stored_columns(None, np.empty(0, np.int32)), t)
+        self.emit_clock(t)
+
+    def _slots(self, batch: Batch) -> Array:
+        if self._table is None:
+            self._ensure_slots(1)
+            return np.zeros(len(batch), np.int32)
+        slots = self._table.slots([batch.columns[name] for name in self._keys])
+        self._ensure_slots(self._table.capacity)
+        return slots
+
+    def _ensure_slots(self, capacity: int) -> None:
+        self._schedule.ensure_slots(capacity)
+        for fold in self._folds:
+            fold.ensure_slots(capacity)
+
+    def _stored_columns(self, batch: Batch | None, slots: Array) -> list[Column]:
+        if batch is None:
+            none = np.empty(0, np.uint8)
+            return [(np.empty(0, kind), none) for kind in self._schedule.column_types]
+        values = self._inputs(batch) if self._inputs is not None else {}
+        columns: list[Column] = []
+        for number, fold in enumerate(self._folds):
+            inputs = [values[f"{number}:{k}"] for k in range(len(fold.inputs))]
+            columns += fold.prepare(inputs, batch, slots)
+        return columns
+
+    def _run(self, batch: Batch | None, slots: Array, columns: list[Column], bound: int) -> None:
+        for deltas in self._schedule.run(batch, slots, columns, bound):
+            values = self._fold(deltas)
+            if deltas.cells:
+                self._emit_cells(deltas, values)
+                self._empty.collect(deltas)
+        for fold in self._folds:
+            fold.settle()
+        emptied = self._empty.take()
+        if self._table is not None and len(emptied):
+            self._table.release(emptied)
+
+    def _fold(self, deltas: Deltas) -> dict[str, pl.Series]:
+        values: dict[str, pl.Series] = {}
+        first = 0
+        for fold in self._folds:
+            last = first + len(fold.columns)
+            values[fold.call.placeholder] = fold.run(deltas, deltas.columns[first:last])
+            first = last
+        return values
+
+    def _emit_cells(self, deltas: Deltas, values: dict[str, pl.Series]) -> None:
+        cells = Batch(deltas.cell_time[: deltas.cells], deltas.cell_time[: deltas.cells], values)
+        rows, ends = self._output.rows(deltas, self._schedule.slots, self._results(cells), self.demand)
+        self.emit(rows)
+        if self.demand == NUMBERED and ends is not None:
+            self.close_rows(*ends)
+
+    # -- keys ---------------------------------------------------------------------------------------------
+
+    def _key_columns(self, slots: Array) -> dict[str, pl.Series]:
+        if self._table is None:
+            return {}
+        return dict(zip(self._keys, self._table.gather(slots, self._keys), strict=True))
+
+    # -- state --------------------------------------------------------------------------------------------
+
+    def save(self) -> OperatorState:
+        return {
+            "clock": self.clock,
+            "table": None if self._table is None else self._table.save(),
+            "schedule": self._schedule.save(),
+            "folds": [fold.save() for fold in self._folds],
+            "output": self._output.save(),
+        }
+
+    def load(self, state: OperatorState) -> None:
+        self.clock = state["clock"]
+        if self._table is not None:
+            self._table.load(state["table"])
+        self._schedule.load(state["schedule"])
+        for fold, saved in zip(self._folds, state["folds"], strict=True):
+            fold.load(saved)
+        self._output.load(state["output"])
+        self._ensure_slots(1 if self._table is None else self._table.capacity)
+
+    @property
+    def state_rows(self) -> int:
+        live = 1 if self._table is None else self._table.live
+        return live + self._schedule.rows_held
+
+
+@register(Aggregate)
+def aggregate_operator(node: Aggregate) -> Operator:
+    return RelationalAggregateOperator(node) if can_lower(node) else AggregateOperator(node)

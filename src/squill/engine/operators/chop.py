@@ -1,0 +1,142 @@
+"""Chop: split lifetimes at the grid points strictly inside them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from squill.engine.batch import Batch, Int64s
+from squill.engine.grid_pieces import expand, next_grid_point
+from squill.engine.open_events import OpenEvents
+from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.time_queue import TimeQueue
+from squill.errors import UnboundedResultError
+from squill.plan.nodes import Chop
+from squill.time import INFINITY
+
+__all__ = ["ChopOperator"]
+
+
+@register(Chop)
+class ChopOperator(Operator):
+    """Pieces leave when time reaches them; state: the alive events.
+
+    Intervals leave as intervals, what remains of them waiting under the next grid point. Start edges leave
+    as edges: at a grid point that is over one piece ends and the next begins, until the event's end edge.
+    """
+
+    def __init__(self, node: Chop) -> None:
+        super().__init__(node)
+        self._period, self._offset = node.period, node.offset
+        self._has_edges = not node.parent.properties.ends_known
+        self._rest = TimeQueue()
+        self._open = OpenEvents(node.schema)
+        self._cuts = TimeQueue()
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        reached = int(batch.sync[-1])
+        is_edge = (batch.other < batch.sync) | (batch.other == INFINITY) if self._has_edges else None
+        if is_edge is None or not is_edge.any():
+            self._rest.add(batch)
+            self._emit(reached, None)
+        else:
+            self._rest.add(batch.filter(~is_edge))
+            self._emit(reached, batch.filter(is_edge))
+
+    def advance(self, t: int, port: int = 0) -> None:
+        if t == INFINITY:
+            self._refuse_endless()
+        self._emit(t, None)
+        self.emit_clock(t)
+
+    def _emit(self, reached: int, edges: Batch | None) -> None:
+        parts = [self._interval_pieces(reached)]
+        if self._has_edges:
+            if edges is not None:
+                parts.append(self._take_edges(edges))
+            parts.append(self._cut_open(reached))
+        rows = [part for part in parts if part is not None and len(part)]
+        if rows:
+            self.emit(Batch.concat(rows).sorted_by_sync())
+
+    # -- intervals ----------------------------------------------------------------------------------------
+
+    def _interval_pieces(self, reached: int) -> Batch | None:
+        due = self._rest.pop_until(reached)
+        if due is None:
+            return None
+        cut = np.minimum(due.other, next_grid_point(due.sync, self._period, self._offset))
+        first = Batch(due.sync, cut, due.columns)
+        longer = due.other > cut
+        if not longer.any():
+            return first
+        rest = due.filter(longer)
+        begins, ends = cut[longer], rest.other
+        last = np.minimum(ends - 1, reached)
+        starts, rows = expand(begins, last, self._period)
+        pieces = rest.take(rows)
+        pieces = Batch(starts, np.minimum(starts + self._period, ends[rows]), pieces.columns)
+        remaining = np.where(last >= begins, last - (last - begins) % self._period + self._period, begins)
+        waits = remaining < ends
+        self._rest.add(Batch(remaining, ends, rest.columns).filter(waits))
+        return Batch.concat([first, pieces]) if len(pieces) else first
+
+    # -- edges --------------------------------------------------------------------------------------------
+
+    def _piece_start(self, starts: Int64s, before: Int64s) -> Int64s:
+        """Where the piece that is alive just before a time began."""
+        return np.maximum(starts, before - 1 - (before - 1 - self._offset) % self._period)
+
+    def _take_edges(self, edges: Batch) -> Batch:
+        entries = self._open.take(edges)
+        is_start = edges.other == INFINITY
+        begun = entries[is_start]
+        self._cuts.add(Batch(next_grid_point(self._open.entries.start[begun], self._period, self._offset), begun))
+        starts = np.minimum(edges.sync, edges.other)
+        return Batch(edges.sync, np.where(is_start, INFINITY, self._piece_start(starts, edges.sync)), edges.columns)
+
+    def _cut_open(self, reached: int) -> Batch | None:
+        """Cut the open events at the grid points before `reached`; one at it may still be an end."""
+        due = self._cuts.pop_until(reached if reached == INFINITY else reached - 1)
+        if due is None:
+            return None
+        entries, ends = due.other, self._open.end_of[due.other]
+        last = np.minimum(ends, reached) - 1
+        cuts, rows = expand(due.sync, last, self._period)
+        following = np.where(last >= due.sync, last - (last - due.sync) % self._period + self._period, due.sync)
+        over = ends <= following
+        result = self._cut_edges(cuts, entries[rows]) if len(cuts) else None
+        self._cuts.add(Batch(following, entries).filter(~over))
+        self._open.free(entries[over])
+        return result
+
+    def _cut_edges(self, cuts: Int64s, entries: Int64s) -> Batch:
+        begins = self._piece_start(self._open.entries.start[entries], cuts)
+        columns = self._open.entries.columns(entries)
+        ends = Batch(cuts, begins, columns)
+        return Batch.concat([ends, Batch(cuts, np.full(len(cuts), INFINITY), columns)])
+
+    def _refuse_endless(self) -> None:
+        endless = len(self._open.open_entries) + self._rest.count_endless()
+        if endless:
+            raise UnboundedResultError(
+                f"chop: {endless} events never end, so they have infinitely many pieces",
+                "limit them first with clip(…) or with_duration(…).",
+            )
+
+    def save(self) -> OperatorState:
+        return {
+            "clock": self.clock,
+            "rest": self._rest.save(),
+            "open": self._open.save(),
+            "cuts": self._cuts.save(),
+        }
+
+    def load(self, state: OperatorState) -> None:
+        self.clock = state["clock"]
+        self._rest.load(state["rest"])
+        self._open.load(state["open"])
+        self._cuts.load(state["cuts"])
+
+    @property
+    def state_rows(self) -> int:
+        return len(self._rest) + self._open.entries.live

@@ -1,0 +1,48 @@
+"""HoppingWindow: lifetimes on the grid, whatever size / hop is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from squill.engine.batch import Batch
+from squill.engine.kernels.lifetimes import hopping_lifetimes
+from squill.engine.operator import STARTS, Operator, register
+from squill.engine.times import time_overflow
+from squill.plan.nodes import HoppingWindow
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["HoppingWindowOperator"]
+
+
+@register(HoppingWindow)
+class HoppingWindowOperator(Operator):
+    """Original ends are ignored, so end edges are dropped; an event in no window (hop > size) vanishes."""
+
+    demands = STARTS
+
+    def __init__(self, node: HoppingWindow) -> None:
+        super().__init__(node)
+        self._window = (node.size, node.hop, node.offset, node.closed == "right")
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        if not self.node.inputs[0].properties.ends_known:
+            batch = batch.filter(batch.other > batch.sync)
+        start, end = np.empty(len(batch), np.int64), np.empty(len(batch), np.int64)
+        row = hopping_lifetimes(batch.sync, *self._window, start, end)
+        if row >= 0:
+            raise time_overflow(self.node, int(batch.sync[row]))
+        size, hop, *_ = self._window
+        if size % hop == 0:
+            self.emit(Batch(start, size, batch.columns))
+        else:
+            result = Batch(start, end, batch.columns)
+            self.emit(result if hop <= size else result.filter(end > start))
+
+    def advance(self, t: int, port: int = 0) -> None:
+        """The next event may start no earlier than t, so its window at g(t)."""
+        if MINUS_INFINITY < t < INFINITY:
+            _, hop, offset, is_right = self._window
+            shifted = t - is_right
+            self.emit_clock(min(shifted - (shifted - offset) % hop + hop, INFINITY - 1))
+        else:
+            self.emit_clock(t)

@@ -1,0 +1,157 @@
+"""Aggregate over relational data: one snapshot, left to Polars' group-by with our types and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from squill.engine.aggregation.folds import masked_inputs
+from squill.engine.batch import Batch
+from squill.engine.expressions import Evaluator
+from squill.engine.operator import Operator, OperatorState
+from squill.errors import NumericOverflowError
+from squill.plan.aggregates import BoundAggregate
+from squill.plan.expressions import Expression
+from squill.plan.node import walk
+from squill.plan.nodes import Aggregate, FileSource
+from squill.time import INFINITY
+
+__all__ = ["RelationalAggregateOperator", "can_lower"]
+
+Lowering = Callable[[pl.Expr, BoundAggregate], pl.Expr]
+
+
+def _largest(x: pl.Expr, call: BoundAggregate) -> pl.Expr:
+    # In our order NaN is the largest value; Polars' max leaves it out.
+    return x.nan_max() if call.inputs[0].dtype.is_float() else x.max()
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "count_not_null": lambda x, _: x.count(),
+    "sum": lambda x, _: x.sum(),
+    "mean": lambda x, _: x.mean(),
+    "var": lambda x, call: x.var(call.option("ddof")),
+    "std": lambda x, call: x.std(call.option("ddof")),
+    "min": lambda x, _: x.min(),
+    "max": _largest,
+}
+
+
+def can_lower(node: Aggregate) -> bool:
+    """True when Polars gives the same answer for every aggregate of the node, and the rows are in memory anyway.
+
+    Files may be larger than memory: there the incremental fold holds one state per key, not the rows.
+    """
+    in_memory = not any(isinstance(source, FileSource) for source in walk(node))
+    return node.is_relational and in_memory and all(_is_lowerable(call) for call in node.calls)
+
+
+def _is_lowerable(call: BoundAggregate) -> bool:
+    if call.kind == "count":
+        return True
+    if call.kind not in LOWERINGS:
+        return False
+    dtype = call.inputs[0].dtype
+    numeric = (dtype.is_integer() or dtype.is_float()) and dtype not in (pl.UInt64(), pl.Int128(), pl.UInt128())
+    return numeric or (call.kind == "count_not_null") or (call.kind in ("min", "max") and dtype.is_temporal())
+
+
+def _widened(item: Expression, call: BoundAggregate) -> Expression:
+    """Return the input in the type that its sum needs: Polars adds 32-bit integers in 32 bits and wraps.
+
+    A cast inside the group-by would leave Polars' fast path, so it happens before, and only where it must.
+    """
+    wide = call.dtype if call.kind in ("sum", "mean", "var", "std") else item.dtype
+    if item.dtype == wide:
+        return item
+    expr = item.expr.cast(wide)
+    return Expression(expr.meta.serialize(format="json"), item.name, wide, item.roots)
+
+
+class RelationalAggregateOperator(Operator):
+    """Holds the columns that are needed until the input ends; nothing comes out before."""
+
+    def __init__(self, node: Aggregate) -> None:
+        super().__init__(node)
+        self._node = node
+        inputs: list[Expression] = []
+        self._input_of: dict[str, str] = {}
+        for number, call in enumerate(node.calls):
+            for item in masked_inputs(call):
+                self._input_of[call.placeholder] = f"{number}:input"
+                inputs.append(_widened(item, call).renamed(f"{number}:input"))
+        self._inputs = Evaluator(inputs, None, "aggregate")
+        self._results = Evaluator(node.columns, None, "aggregate")
+        self._held: list[Batch] = []
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        keys = {name: batch.columns[name] for name in self._node.keys}
+        self._held.append(Batch(batch.sync, batch.other, {**keys, **self._inputs(batch)}))
+
+    def advance(self, t: int, port: int = 0) -> None:
+        if t == INFINITY and self._held:
+            self._emit_groups()
+        self.emit_clock(t)
+
+    def _emit_groups(self) -> None:
+        rows = sum(map(len, self._held))
+        names = list(self._held[0].columns)
+        columns = [pl.concat([batch.columns[name] for batch in self._held], rechunk=False) for name in names]
+        self._held = []
+        frame = pl.DataFrame(columns) if columns else pl.DataFrame({"rows": pl.repeat(0, rows, eager=True)})
+        groups = self._grouped(frame)
+        results = {call.placeholder: groups[call.placeholder] for call in self._node.calls}
+        values = Batch.relational(results, groups.height)
+        keys = {name: groups[name] for name in self._node.keys}
+        self.emit(Batch.relational({**keys, **self._results(values)}, groups.height))
+
+    def _grouped(self, frame: pl.DataFrame) -> pl.DataFrame:
+        aggregates = [self._lowered(call) for call in self._node.calls]
+        checks = [check for call in self._node.calls if (check := self._overflow_check(call, frame)) is not None]
+        keys = list(self._node.keys)
+        # The lazy engine groups in pieces and is twice as fast as the eager one.
+        rows = frame.lazy()
+        grouped = rows.group_by(keys).agg(*aggregates, *checks) if keys else rows.select(*aggregates, *checks)
+        groups = grouped.collect()
+        self._refuse_overflow(groups)
+        typed = [pl.col(call.placeholder).cast(call.dtype) for call in self._node.calls]
+        return groups.with_columns(typed).rechunk()
+
+    def _lowered(self, call: BoundAggregate) -> pl.Expr:
+        if call.kind == "count" and call.where is None:
+            return pl.len().alias(call.placeholder)
+        x = pl.col(self._input_of[call.placeholder])
+        kind = "count_not_null" if call.kind == "count" else call.kind
+        return LOWERINGS[kind](x, call).alias(call.placeholder)
+
+    def _overflow_check(self, call: BoundAggregate, frame: pl.DataFrame) -> pl.Expr | None:
+        """The exact sum beside the 64-bit one, where the values are large enough that it could differ."""
+        if call.kind != "sum" or call.dtype != pl.Int64():
+            return None
+        name = self._input_of[call.placeholder]
+        column = frame.get_column(name)
+        low, high = column.min(), column.max()
+        if low is None or max(abs(int(low)), abs(int(high))) * frame.height < 2**63:  # type: ignore[arg-type]
+            return None
+        return pl.col(name).cast(pl.Int128).sum().alias(f"{call.placeholder}:exact")
+
+    def _refuse_overflow(self, groups: pl.DataFrame) -> None:
+        for call in self._node.calls:
+            exact = f"{call.placeholder}:exact"
+            if exact in groups.columns and (groups[exact] != groups[call.placeholder].cast(pl.Int128)).any():
+                raise NumericOverflowError(
+                    f"aggregate {call}: the sum leaves the 64-bit range",
+                    "sum a Float64 or a Decimal instead: sq.sum(sq.col('x').cast(pl.Float64)).",
+                )
+
+    def save(self) -> OperatorState:
+        return {"clock": self.clock, "held": list(self._held)}
+
+    def load(self, state: OperatorState) -> None:
+        self.clock = state["clock"]
+        self._held = list(state["held"])
+
+    @property
+    def state_rows(self) -> int:
+        return sum(map(len, self._held))

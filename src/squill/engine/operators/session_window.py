@@ -1,0 +1,126 @@
+"""SessionWindow: events live until their session ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from squill.engine.batch import Batch
+from squill.engine.buffers import grown
+from squill.engine.entries import Entries
+from squill.engine.kernels import windows as kernels
+from squill.engine.keyed import KeySlots
+from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.times import time_overflow
+from squill.plan.nodes import SessionWindow
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["SessionWindowOperator"]
+
+CHUNK = 65_536
+
+
+@register(SessionWindow)
+class SessionWindowOperator(Operator):
+    """State: the events of open sessions, one end per open session in a heap."""
+
+    demands = STARTS
+
+    def __init__(self, node: SessionWindow) -> None:
+        super().__init__(node)
+        self._timeout, self._limit = node.timeout, node.max_duration or 0
+        self._is_final = node.rows == "final"
+        self._keys = KeySlots(node.keys, node.schema)
+        self._entries = Entries(node.schema)
+        self._slots = np.zeros((16, kernels.SESSION_SLOT), np.int64)
+        self._state = np.array([0, 0, kernels.NONE], np.int64)
+        self._heap_end = np.empty(16, np.int64)
+        self._heap_slot = np.empty(16, np.int64)
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        if not self.node.inputs[0].properties.ends_known:
+            batch = batch.filter(batch.other > batch.sync)
+        if not len(batch):
+            return
+        latest = int(batch.sync[-1])
+        if latest + self._timeout + 2 * self._limit >= INFINITY:
+            raise time_overflow(self.node, latest)
+        self._run(batch.sync, self._keys.slots(batch), self._entries.add(batch), MINUS_INFINITY)
+
+    def advance(self, t: int, port: int = 0) -> None:
+        none = np.empty(0, np.int64)
+        # At infinity every session is over, whenever it would have ended.
+        self._run(none, np.empty(0, np.int32), none, t)
+        self.emit_clock(t)
+
+    def _run(self, sync: npt.NDArray[np.int64], slots: npt.NDArray[Any], entries: npt.NDArray[Any], bound: int) -> None:
+        self._slots = grown(self._slots, self._keys.capacity)
+        self._state[kernels.NEXT_ROW] = 0
+        emptied: list[npt.NDArray[Any]] = []
+        done = False
+        while not done:
+            done = self._step(sync, slots, entries, bound, emptied)
+        if emptied:
+            self._release(np.unique(np.concatenate(emptied)))
+
+    def _step(
+        self,
+        sync: npt.NDArray[np.int64],
+        slots: npt.NDArray[Any],
+        entries: npt.NDArray[Any],
+        bound: int,
+        emptied: list[npt.NDArray[Any]],
+    ) -> bool:
+        size = min(CHUNK, max(16, 2 * len(sync) + self._entries.live + 1))
+        # Every row that opens a session and every session that is cut adds one time to the heap.
+        waiting = int(self._state[kernels.HEAP]) + len(sync) + size
+        self._heap_end, self._heap_slot = grown(self._heap_end, waiting), grown(self._heap_slot, waiting)
+        out_sync, out_other, shown = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+        freed, empty = np.empty(size, np.int64), np.empty(size, np.int32)
+        done, count, gone, empty_count = kernels.session_windows(
+            sync, slots, entries, bound, self._timeout, self._limit, self._is_final, self._state, self._slots,
+            self._entries.start, self._entries.following, self._heap_end, self._heap_slot, out_sync, out_other,
+            shown, freed, empty,
+        )  # fmt: skip
+        result = Batch(out_sync[:count], out_other[:count], self._entries.columns(shown[:count]))
+        self._entries.free(freed[:gone])
+        if empty_count:
+            emptied.append(empty[:empty_count])
+        self.emit(result)
+        return bool(done)
+
+    def _release(self, slots: npt.NDArray[Any]) -> None:
+        """Let go of keys without a session, unless one has begun again."""
+        idle = (self._slots[slots, kernels.IS_OPEN] == 0) & (self._slots[slots, kernels.WAS_CUT] == 0)
+        released = slots[idle]
+        self._slots[released] = 0
+        # Times of the old key may still be in the heap: they must wake nobody.
+        self._slots[released, kernels.WAKE] = INFINITY
+        self._keys.release(released)
+
+    def save(self) -> OperatorState:
+        waiting = int(self._state[kernels.HEAP])
+        return {
+            "clock": self.clock,
+            "keys": self._keys.save(),
+            "entries": self._entries.save(),
+            "slots": self._slots.copy(),
+            "state": self._state.copy(),
+            "heap_end": self._heap_end[:waiting].copy(),
+            "heap_slot": self._heap_slot[:waiting].copy(),
+        }
+
+    def load(self, state: OperatorState) -> None:
+        self.clock = state["clock"]
+        self._keys.load(state["keys"])
+        self._entries.load(state["entries"])
+        self._slots = state["slots"].copy()
+        self._state = state["state"].copy()
+        self._heap_end = state["heap_end"].copy()
+        self._heap_slot = state["heap_slot"].copy()
+
+    @property
+    def state_rows(self) -> int:
+        return self._entries.live

@@ -1,0 +1,129 @@
+"""WithDuration and AlterLifetime: lifetimes set from the start, whatever they were."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from squill.engine.batch import Batch, Int64s
+from squill.engine.columns import as_int64
+from squill.engine.expressions import Evaluator, time_series
+from squill.engine.operator import STARTS, Operator, register
+from squill.engine.times import shifted
+from squill.errors import InputError
+from squill.plan.expressions import START, Expression
+from squill.plan.nodes import AlterLifetime, WithDuration
+from squill.time import INFINITY, MINUS_INFINITY, NANOSECONDS, TimeType
+
+__all__ = ["AlterLifetimeOperator", "WithDurationOperator"]
+
+
+@register(WithDuration)
+class WithDurationOperator(Operator):
+    """end := start + duration; end edges are dropped; an expression's duration ≤ 0 removes the event."""
+
+    demands = STARTS
+
+    def __init__(self, node: WithDuration | AlterLifetime) -> None:
+        super().__init__(node)
+        self._duration = node.duration
+        self._lengths = (
+            Evaluator([node.duration], node.parent.time, node.name) if isinstance(node.duration, Expression) else None
+        )
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        if not self.node.inputs[0].properties.ends_known:
+            batch = batch.filter(batch.other > batch.sync)
+        batch = self._with_ends(batch, self._starts(batch))
+        self.emit(batch)
+
+    def _starts(self, batch: Batch) -> Int64s:
+        return batch.sync
+
+    def _with_ends(self, batch: Batch, starts: Int64s) -> Batch:
+        if self._lengths is not None:
+            lengths, known = self._ticks(batch)
+            ends = np.where(known, shifted(starts, np.where(known, lengths, 0), self.node), INFINITY)
+            positive = ends > starts
+            if not positive.all():
+                batch, starts, ends = batch.filter(positive), starts[positive], ends[positive]
+            return Batch(starts, ends, batch.columns)
+        if self._duration is None:
+            return Batch(starts, INFINITY, batch.columns)
+        assert isinstance(self._duration, int)
+        if len(starts):
+            shifted(starts[-1:], self._duration, self.node)
+        return Batch(starts, self._duration, batch.columns)
+
+    def _ticks(self, batch: Batch) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """The lengths in ticks, and where there is one: a null length is for ever, as a null end is."""
+        assert self._lengths is not None
+        (lengths,) = self._lengths(batch).values()
+        values, valid = as_int64(lengths)
+        if isinstance(lengths.dtype, pl.Duration):
+            values = self._from_duration(values, lengths.dtype)
+        return values, valid.view(np.bool_)
+
+    def _from_duration(self, values: Int64s, dtype: pl.Duration) -> Int64s:
+        time = self.node.time
+        assert time is not None
+        unit, tick = NANOSECONDS[dtype.time_unit], time.tick_nanoseconds
+        if unit >= tick:
+            return values * (unit // tick)
+        if (values % (tick // unit)).any():
+            raise InputError(
+                f"{self.node.name}: a duration is not a whole number of ticks of {time}",
+                "round it, or make the ticks finer with cast_time(…).",
+            )
+        return values // (tick // unit)
+
+
+@register(AlterLifetime)
+class AlterLifetimeOperator(WithDurationOperator):
+    """start := f(start) with f monotone, which is checked as rows go by."""
+
+    def __init__(self, node: AlterLifetime) -> None:
+        super().__init__(node)
+        self._start_of = node.start
+        self._last: tuple[int, int] = (MINUS_INFINITY, MINUS_INFINITY)
+        assert node.parent.time is not None
+        self._time: TimeType = node.parent.time
+
+    def _map(self, starts: Int64s) -> Int64s:
+        frame = pl.DataFrame([time_series(START, starts, self._time)])
+        values, valid = as_int64(frame.select(self._start_of.expr).to_series())
+        if not valid.all():
+            raise InputError(
+                f"alter_lifetime: the new start of {self._time.show(int(starts[np.argmin(valid)]))} is null",
+                "the expression must give a time for every start.",
+            )
+        return values
+
+    def _starts(self, batch: Batch) -> Int64s:
+        if not len(batch):
+            return batch.sync
+        new = self._map(batch.sync)
+        falls = np.flatnonzero(new[1:] < new[:-1])
+        if len(falls) or new[0] < self._last[1]:
+            row = int(falls[0]) + 1 if len(falls) else 0
+            raise InputError(
+                f"alter_lifetime: the new start is not monotone: {self._time.show(int(batch.sync[row]))} becomes "
+                f"{self._time.show(int(new[row]))}, earlier than an event before it",
+                "use an expression of sq.start() that never decreases.",
+            )
+        self._last = (int(batch.sync[-1]), int(new[-1]))
+        return new
+
+    def advance(self, t: int, port: int = 0) -> None:
+        if t in (INFINITY, MINUS_INFINITY):
+            self.emit_clock(t)
+        else:
+            self.emit_clock(max(int(self._map(np.array([t]))[0]), self.clock))
+
+    def save(self) -> dict[str, object]:
+        return {"clock": self.clock, "last": self._last}
+
+    def load(self, state: dict[str, object]) -> None:
+        self.clock = state["clock"]  # type: ignore[assignment]
+        self._last = state["last"]  # type: ignore[assignment]

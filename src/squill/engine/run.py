@@ -1,0 +1,128 @@
+"""Run a plan to its end in this process, on this thread."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from squill.engine.batch import DEFAULT_BATCH_ROWS, LARGE_BATCH_ROWS
+from squill.engine.codecs import decoded
+from squill.engine.compile import Entry, Pipeline, compile_plan
+from squill.engine.egress import CollectSink
+from squill.engine.egress_events import EventsSink
+from squill.engine.egress_file import FileSink
+from squill.engine.ingress import Arrival, frame_batches
+from squill.engine.ingress_events import event_batches
+from squill.errors import InternalError, PlanError, SourceStateError
+from squill.plan.events import Event
+from squill.plan.node import Node, walk
+from squill.plan.nodes import EventsSource, FileSource, FrameSource, PushSource, Source
+from squill.plan.rewrite import rewrite
+from squill.time import INFINITY
+
+__all__ = ["collect", "collect_events", "drive", "drive_stored", "source_arrivals", "write_file"]
+
+
+def source_arrivals(source: Source, batch_rows: int) -> Iterator[Arrival]:
+    """Return a stored source's rows in time order."""
+    match source:
+        case FrameSource():
+            return frame_batches(source, batch_rows)
+        case EventsSource():
+            return event_batches(source, batch_rows)
+        case FileSource():
+            from squill.engine.files import file_batches
+
+            return file_batches(source, batch_rows)
+        case PushSource():
+            raise SourceStateError(
+                f"source {source.label!r} is pushed by the program: it has no end to collect up to",
+                "subscribe(fn) to the query, then push(…) and complete() the source.",
+            )
+    raise InternalError(f"{source.name} cannot be read as a stored input")
+
+
+def drive(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS, *, clocks: bool = True) -> None:
+    """Push every source through the pipeline, always the one that is furthest behind, then complete it.
+
+    With `clocks` time advances after every batch, so that results leave early; else only where a source says
+    so itself.
+    """
+    _drive([(source_arrivals(source, batch_rows), entry) for source, entry in pipeline.entries], clocks=clocks)
+
+
+def drive_stored(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS) -> None:
+    """Push the sources that are stored; those that the program pushes are left to it."""
+    stored = [(source, entry) for source, entry in pipeline.entries if not isinstance(source, PushSource)]
+    _drive([(source_arrivals(source, batch_rows), entry) for source, entry in stored], clocks=True)
+
+
+def _drive(inputs: list[tuple[Iterator[Arrival], Entry]], *, clocks: bool) -> None:
+    waiting: list[tuple[int, int, Arrival, Iterator[Arrival], Entry]] = []
+    for number, (arrivals, entry) in enumerate(inputs):
+        _queue(waiting, number, arrivals, entry)
+    while waiting:
+        _, number, arrival, rest, entry = heapq.heappop(waiting)
+        if arrival.batch is not None:
+            entry.push(arrival.batch)
+            if clocks:
+                entry.advance(int(arrival.batch.sync[-1]))
+        if arrival.clock is not None:
+            entry.advance(arrival.clock)
+        _queue(waiting, number, rest, entry)
+
+
+def _queue(waiting: list[Any], number: int, rest: Iterator[Arrival], entry: Entry) -> None:
+    for arrival in rest:
+        if arrival.batch is not None and len(arrival.batch):
+            first = int(arrival.batch.sync[0])
+        elif arrival.clock is not None:
+            first = arrival.clock
+        else:
+            continue
+        heapq.heappush(waiting, (first, number, arrival, rest, entry))
+        return
+    entry.advance(INFINITY)
+
+
+def default_rows(node: Node) -> int:
+    """Return how many rows a batch should have: many where nothing waits for time, else what the caches hold."""
+    waits = any(item.keeps_state and not item.is_relational for item in walk(node))
+    return DEFAULT_BATCH_ROWS if waits else LARGE_BATCH_ROWS
+
+
+def collect(root: Node, *, sort: bool = False, batch_rows: int | None = None) -> pl.DataFrame:
+    """Return the whole answer, ordered by start; with `sort` by start, end, then the columns."""
+    if batch_rows is not None and batch_rows < 1:
+        raise PlanError(f"collect: batch_rows is {batch_rows}", "give at least 1.")
+    node = rewrite(root)
+    sink = CollectSink(node)
+    drive(compile_plan(node, sink), batch_rows or default_rows(node))
+    frame = sink.frame()
+    if sort and frame.width:
+        frame = frame.sort(frame.columns, nulls_last=False)
+    return decoded(frame, node.codecs)
+
+
+def collect_events(root: Node) -> list[Event]:
+    """Return the rows that flow out of the plan, and the punctuations among them."""
+    node = rewrite(root)
+    sink = EventsSink(node)
+    drive(compile_plan(node, sink), clocks=False)
+    return sink.events
+
+
+def write_file(root: Node, path: str | os.PathLike[str], file_format: str) -> int:
+    """Write the answer to a file, in pieces; return the number of rows. A failure leaves no file behind."""
+    node = rewrite(root)
+    sink = FileSink(node, path, file_format)
+    try:
+        drive(compile_plan(node, sink))
+        return sink.finish()
+    except BaseException:
+        sink.abandon()
+        raise

@@ -1,0 +1,141 @@
+"""Rows in any order, out in time order, in bounded memory: sorted runs on disk, merged.
+
+Rows are kept in memory up to a bound; beyond it they are sorted and written as one run to a temporary file,
+which is mapped, not read, when runs are merged. So memory holds the bound and one block per run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
+from squill.engine.columns import values_of
+from squill.time import INFINITY
+
+__all__ = ["MEMORY_BYTES", "TimeSorter"]
+
+MEMORY_BYTES = 256 * 1024 * 1024
+SYNC, OTHER = "__squill_sync__", "__squill_other__"
+
+
+class Run:
+    """Rows in time order and how far they have been taken."""
+
+    def __init__(self, batch: Batch, path: Path | None = None) -> None:
+        self.batch = batch
+        self.path = path
+        self.taken = 0
+
+    def __len__(self) -> int:
+        return len(self.batch) - self.taken
+
+    def last_of_block(self, block_rows: int) -> int:
+        """The sync of the last row of the next block."""
+        return int(self.batch.sync[min(self.taken + block_rows, len(self.batch)) - 1])
+
+    def take_until(self, t: int) -> Batch:
+        low = self.taken
+        self.taken = max(low, int(np.searchsorted(self.batch.sync, t, side="right")))
+        return self.batch.slice(low, self.taken)
+
+
+class TimeSorter:
+    """Takes rows in any order; gives them in time order once nothing earlier can follow.
+
+    Examples
+    --------
+    >>> sorter = TimeSorter()
+    >>> sorter.add(Batch(np.array([3, 1]), np.array([4, 2])))
+    >>> sorter.add(Batch(np.array([2, 9]), np.array([3, 10])))
+    >>> [batch.sync for batch in sorter.release(3)]
+    [array([1, 2, 3])]
+    """
+
+    def __init__(self, memory_bytes: int = MEMORY_BYTES, block_rows: int = DEFAULT_BATCH_ROWS) -> None:
+        self._memory_bytes = memory_bytes
+        self._block_rows = block_rows
+        self._batches: list[Batch] = []
+        self._bytes = 0
+        self._runs: list[Run] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._spilled = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._batches)) + sum(map(len, self._runs))
+
+    @property
+    def spilled_runs(self) -> int:
+        """How many runs were written to disk so far."""
+        return self._spilled
+
+    def add(self, batch: Batch) -> None:
+        """Take rows in any order."""
+        if len(batch):
+            self._batches.append(batch)
+            self._bytes += 16 * len(batch) + sum(int(series.estimated_size()) for series in batch.columns.values())
+            if self._bytes > self._memory_bytes:
+                self._spill()
+
+    def release(self, until: int) -> Iterator[Batch]:
+        """Yield all rows with sync ≤ until, in time order."""
+        self._sort_memory()
+        while True:
+            runs = [run for run in self._runs if len(run) and run.batch.sync[run.taken] <= until]
+            if not runs:
+                break
+            bound = min(until, *(run.last_of_block(self._block_rows) for run in runs), INFINITY)
+            yield Batch.concat([run.take_until(bound) for run in runs]).sorted_by_sync()
+            self._drop_finished()
+
+    def close(self) -> None:
+        """Remove what was written to disk."""
+        self._runs, self._batches = [], []
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _sort_memory(self) -> None:
+        if self._batches:
+            in_memory = [run for run in self._runs if run.path is None]
+            rest = [run.batch.slice(run.taken, len(run.batch)) for run in in_memory]
+            merged = Batch.concat([*rest, *self._batches]).sorted_by_sync()
+            self._runs = [run for run in self._runs if run.path is not None]
+            self._runs.append(Run(merged))
+            self._batches = []
+
+    def _spill(self) -> None:
+        self._sort_memory()
+        run = self._runs.pop()
+        rows = run.batch
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="squill-sort-")
+        path = Path(self._folder.name) / f"{self._spilled}.arrow"
+        times = [pl.Series(SYNC, rows.sync), pl.Series(OTHER, rows.other)]
+        pl.DataFrame([*times, *rows.columns.values()]).rechunk().write_ipc(path, record_batch_size=len(rows))
+        self._runs.append(Run(_mapped(path), path))
+        self._spilled += 1
+        self._bytes = 0
+
+    def _drop_finished(self) -> None:
+        for run in self._runs:
+            if not len(run) and run.path is not None:
+                run.path.unlink()
+        self._runs = [run for run in self._runs if len(run)]
+        if not any(run.path is None for run in self._runs):
+            self._bytes = 0
+
+
+def _mapped(path: Path) -> Batch:
+    """Return the rows of a run over the mapped file: the system reads, and forgets, what is looked at."""
+    with pa.memory_map(str(path)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    frame = pl.DataFrame(table)
+    columns = {series.name: series for series in frame.get_columns()}
+    sync, other = values_of(columns.pop(SYNC)), values_of(columns.pop(OTHER))
+    return Batch(sync, other, columns)

@@ -1,0 +1,344 @@
+"""`Stream`: a query over events, written by chaining operators. Nothing runs until an answer is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from squill.errors import PlanError
+from squill.plan import functions
+from squill.plan.aggregates import AggregateExpr
+from squill.plan.build import aggregation, lifetime, payload, windows
+from squill.plan.explain import explain
+from squill.plan.expressions import IntoExpression
+from squill.plan.node import Node
+from squill.plan.rewrite import rewrite
+from squill.plan.schema import Schema
+from squill.time import Duration, TimeType
+
+if TYPE_CHECKING:
+    from squill.engine.subscription import Subscription
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """Events with lifetimes, and what is to be done with them.
+
+    A stream is immutable: every method returns a new one. Inside `group_apply` it stands for the events of
+    one key.
+
+    Examples
+    --------
+    >>> import squill as sq
+    >>> clicks = sq.from_frame({"t": [1, 2, 7], "ad": ["a", "b", "a"]}, start="t")
+    >>> clicks.group_apply("ad", lambda g: g.sliding_window(10).aggregate(n=sq.count())).collect(sort=True)
+    shape: (4, 4)
+    ┌───────┬─────┬─────┬─────┐
+    │ start ┆ end ┆ ad  ┆ n   │
+    │ ---   ┆ --- ┆ --- ┆ --- │
+    │ i64   ┆ i64 ┆ str ┆ i64 │
+    ╞═══════╪═════╪═════╪═════╡
+    │ 1     ┆ 7   ┆ a   ┆ 1   │
+    │ 2     ┆ 12  ┆ b   ┆ 1   │
+    │ 7     ┆ 11  ┆ a   ┆ 2   │
+    │ 11    ┆ 17  ┆ a   ┆ 1   │
+    └───────┴─────┴─────┴─────┘
+    """
+
+    __slots__ = ("_group", "_keys", "_node")
+
+    def __init__(self, node: Node, keys: Sequence[str] = (), group: object | None = None) -> None:
+        self._node = node
+        self._keys = tuple(keys)
+        self._group = group
+
+    def _with(self, node: Node) -> Stream:
+        return Stream(node, self._keys, self._group)
+
+    @property
+    def schema(self) -> Schema:
+        """The payload columns and their types."""
+        return self._node.schema
+
+    @property
+    def time(self) -> TimeType | None:
+        """The type of the lifetimes; None for relational data."""
+        return self._node.time
+
+    @property
+    def plan(self) -> Node:
+        """The logical plan."""
+        return self._node
+
+    def __repr__(self) -> str:
+        time = "relational" if self.time is None else f"time {self.time}"
+        return f"Stream({self.schema!r}; {time})"
+
+    # -- payload ------------------------------------------------------------------------------------------
+
+    def where(self, *predicates: IntoExpression) -> Stream:
+        """Keep the events for which every predicate is true; null is not true."""
+        return self._with(payload.where(self._node, predicates))
+
+    def select(self, *columns: object, **named: object) -> Stream:
+        """Keep or compute just these columns; inside a group the key columns stay."""
+        return self._with(payload.select(self._node, self._keys, columns, named))
+
+    def with_columns(self, *columns: object, **named: object) -> Stream:
+        """Add or replace columns."""
+        return self._with(payload.with_columns(self._node, self._keys, columns, named))
+
+    def drop(self, *names: str) -> Stream:
+        """Leave these columns out."""
+        return self._with(payload.drop(self._node, self._keys, names))
+
+    def rename(self, mapping: Mapping[str, str]) -> Stream:
+        """Give columns new names."""
+        return self._with(payload.rename(self._node, self._keys, mapping))
+
+    def select_many(
+        self, items: IntoExpression | Callable[..., Any], schema: Mapping[str, Any] | None = None
+    ) -> Stream:
+        """Turn each event into one per list item, each with the event's lifetime; no item, no event.
+
+        `items` is a list expression, whose column holds the items afterwards, or a function of a payload row
+        (a dict) that returns the new rows, whose columns `schema` names.
+        """
+        return self._with(payload.select_many(self._node, self._keys, items, schema))
+
+    def map_batches(self, function: Callable[..., Any], schema: Mapping[str, Any] | None = None) -> Stream:
+        """Run your own row-wise Python on frames of payload; one row out for each row in, in order.
+
+        `schema` names the columns that `function` returns; without it they stay as they are.
+        """
+        return self._with(payload.map_batches(self._node, self._keys, function, schema, many=False))
+
+    # -- lifetime -----------------------------------------------------------------------------------------
+
+    def with_duration(self, duration: Duration | pl.Expr | None) -> Stream:
+        """Let each event live `duration` from its start; None is for ever, ≤ 0 from an expression is not at all."""
+        return self._with(lifetime.with_duration(self._node, duration))
+
+    def alter_lifetime(self, *, start: pl.Expr | None = None, duration: Duration | pl.Expr | None = None) -> Stream:
+        """Move starts by a monotone expression of `sq.start()`, then set the duration."""
+        return self._with(lifetime.alter_lifetime(self._node, start, duration))
+
+    def shift(self, by: Duration) -> Stream:
+        """Move lifetimes later (or earlier, if negative)."""
+        return self._with(lifetime.shift(self._node, by))
+
+    def extend(self, by: Duration) -> Stream:
+        """End later (or earlier, if negative: what would end before its start vanishes)."""
+        return self._with(lifetime.extend(self._node, by))
+
+    def clip(self, limit: Duration) -> Stream:
+        """Let no event live longer than `limit`."""
+        return self._with(lifetime.clip(self._node, limit))
+
+    def point_at_end(self) -> Stream:
+        """Replace each event by a point at its end; endless events give nothing."""
+        return self._with(lifetime.point_at_end(self._node))
+
+    def chop(self, period: Duration, offset: Duration = 0) -> Stream:
+        """Split lifetimes at every offset + k·period strictly inside them."""
+        return self._with(lifetime.chop(self._node, period, offset))
+
+    def stitch(self) -> Stream:
+        """Merge an event that ends at t with one of equal payload that starts at t."""
+        return self._with(lifetime.stitch(self._node))
+
+    def quantize(
+        self, size: Duration, period: Duration, offset: Duration = 0, progress: Duration | None = None
+    ) -> Stream:
+        """Grow lifetimes to the grid, so that each covers every window of `size` that it overlaps."""
+        return self._with(lifetime.quantize(self._node, size, period, offset, progress))
+
+    def wait_for_ends(self) -> Stream:
+        """Hold each event until its end is known, so that `sq.end()` may be used."""
+        return self._with(lifetime.wait_for_ends(self._node))
+
+    def cast_time(self, unit: str) -> Stream:
+        """Count time in "ns", "us", "ms" or "d"; where that is coarser, starts are floored and ends raised."""
+        return self._with(lifetime.cast_time(self._node, unit))
+
+    # -- window -------------------------------------------------------------------------------------------
+
+    def tumbling_window(self, size: Duration, offset: Duration = 0, closed: str = "left") -> Stream:
+        """Put each event into the one window [w − size, w) it falls in; it lives from w to w + size."""
+        return self._with(windows.hopping_window(self._node, size, size, offset, closed, "tumbling_window"))
+
+    def hopping_window(self, size: Duration, hop: Duration, offset: Duration = 0, closed: str = "left") -> Stream:
+        """Put each event into the windows [w − size, w), w on the grid of `hop`; each answer is reported at w.
+
+        The cost does not depend on size / hop. `closed="right"` takes (w − size, w] instead.
+        """
+        return self._with(windows.hopping_window(self._node, size, hop, offset, closed))
+
+    def sliding_window(self, size: Duration) -> Stream:
+        """Let each event live `size` from its start."""
+        return self._with(lifetime.with_duration(self._node, size))
+
+    def count_window(self, n: int) -> Stream:
+        """Let each event live until the n-th later event (of its key)."""
+        return self._with(windows.count_window(self._node, self._keys, n))
+
+    def session_window(self, timeout: Duration, max_duration: Duration | None = None, rows: str = "running") -> Stream:
+        """Let each event live until its session ends: `timeout` after the last event (of its key).
+
+        `rows="final"` makes every event a point at the session's end instead, so that an aggregate gives one
+        row per session.
+        """
+        return self._with(windows.session_window(self._node, self._keys, timeout, max_duration, rows))
+
+    def per_window(self) -> Stream:
+        """After a windowed aggregate: one row per window, with `window_start` and `window_end` as columns."""
+        return self._with(windows.per_window(self._node, self._keys))
+
+    # -- aggregate and group ------------------------------------------------------------------------------
+
+    def aggregate(self, **named: AggregateExpr) -> Stream:
+        """Give, between every two change points, one row of aggregates over the events alive."""
+        return self._with(aggregation.aggregate(self._node, self._keys, named))
+
+    def group_apply(
+        self, keys: object = None, fn: Callable[[Stream], Stream] | None = None, **named: pl.Expr
+    ) -> Stream:
+        """Run the query `fn` for each key apart and unite the results, key columns first.
+
+        A key that is not a plain column needs a name: ``group_apply("a", fn, h=sq.col("b") % 10)``.
+        """
+        if callable(keys) and fn is None:
+            keys, fn = None, keys
+        if not callable(fn):
+            raise PlanError("group_apply: there is no function to apply", "group_apply('key', lambda g: g.count())")
+        node, names = aggregation.group_keys(self._node, self._keys, keys, named, "group")
+        group = object()
+        result = fn(Stream(node, names, group))
+        if not isinstance(result, Stream):
+            raise PlanError(f"group_apply: the function returned {type(result).__name__}, not a Stream", "return g.…")
+        if result._group is not group:
+            raise PlanError(
+                "group_apply: the function returned a stream that is not made from its argument",
+                "use the argument only: lambda g: g.aggregate(…).",
+            )
+        return self._with(aggregation.keys_first(result._node, names, "group_apply"))
+
+    def group_aggregate(self, keys: object = None, **named: AggregateExpr | pl.Expr) -> Stream:
+        """Aggregate per key: ``group_aggregate("user", n=sq.count())``; named expressions are further keys."""
+        aggregates = {name: item for name, item in named.items() if isinstance(item, AggregateExpr)}
+        key_expressions = {name: item for name, item in named.items() if isinstance(item, pl.Expr)}
+        unknown = named.keys() - aggregates.keys() - key_expressions.keys()
+        if unknown:
+            raise PlanError(f"group_aggregate: {min(unknown)}= is neither an aggregate nor a key", "n=sq.count()")
+        return self.group_apply(keys, lambda g: g.aggregate(**aggregates), **key_expressions)
+
+    def distinct(self) -> Stream:
+        """Keep, of equal events alive together, one: the maximal parts in which at least one is alive."""
+        return self._with(aggregation.distinct(self._node))
+
+    def count(self) -> Stream:
+        """Count the events alive, in the column `count`."""
+        return self.aggregate(count=functions.count())
+
+    def sum(self, *columns: str) -> Stream:
+        """Sum columns under their own names."""
+        return self._shortcut(functions.sum, columns, "sum")
+
+    def mean(self, *columns: str) -> Stream:
+        """Average columns under their own names."""
+        return self._shortcut(functions.mean, columns, "mean")
+
+    def min(self, *columns: str) -> Stream:
+        """Take the minimum of columns under their own names."""
+        return self._shortcut(functions.min, columns, "min")
+
+    def max(self, *columns: str) -> Stream:
+        """Take the maximum of columns under their own names."""
+        return self._shortcut(functions.max, columns, "max")
+
+    def product(self, *columns: str) -> Stream:
+        """Multiply columns under their own names."""
+        return self._shortcut(functions.product, columns, "product")
+
+    def var(self, *columns: str) -> Stream:
+        """Take the sample variance of columns under their own names."""
+        return self._shortcut(functions.var, columns, "var")
+
+    def std(self, *columns: str) -> Stream:
+        """Take the sample standard deviation of columns under their own names."""
+        return self._shortcut(functions.std, columns, "std")
+
+    def first(self, *columns: str) -> Stream:
+        """Take the first value of columns under their own names."""
+        return self._shortcut(functions.first, columns, "first")
+
+    def last(self, *columns: str) -> Stream:
+        """Take the last value of columns under their own names."""
+        return self._shortcut(functions.last, columns, "last")
+
+    def _shortcut(self, function: Callable[[str], AggregateExpr], columns: Sequence[str], what: str) -> Stream:
+        if not columns:
+            raise PlanError(f"{what}: no column is given", f'name one: .{what}("x").')
+        return self.aggregate(**{name: function(name) for name in columns})
+
+    # -- several inputs -----------------------------------------------------------------------------------
+
+    def union(self, *others: Stream) -> Stream:
+        """Take all events of all streams, equal ones kept; columns are matched by name."""
+        for other in others:
+            if not isinstance(other, Stream):
+                raise PlanError(f"union: {type(other).__name__} is not a Stream", "wrap it with sq.from_frame(…).")
+            if other._group is not self._group:
+                raise PlanError("union: the other stream comes from outside this group", "use the argument only.")
+        return self._with(aggregation.union([self._node, *(other._node for other in others)]))
+
+    # -- act ----------------------------------------------------------------------------------------------
+
+    def explain(self, stage: str = "logical") -> str:
+        """Return the plan as text, as written (`"logical"`) or as it runs (`"rewritten"`)."""
+        if stage not in ("logical", "rewritten"):
+            raise PlanError(f"explain: stage is {stage!r}", 'use "logical" or "rewritten".')
+        return explain(self._node if stage == "logical" else rewrite(self._node))
+
+    def collect(self, sort: bool = False, *, batch_rows: int | None = None) -> pl.DataFrame:
+        """Run the query to its end and return the answer, ordered by start (`sort=True`: by every column)."""
+        from squill.engine.run import collect
+
+        return collect(self._outside(), sort=sort, batch_rows=batch_rows)
+
+    def collect_events(self) -> list[Any]:
+        """Run the query and return what flows: points, intervals, edges and punctuations, in order."""
+        from squill.engine.run import collect_events
+
+        return collect_events(self._outside())
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> int:
+        """Write the answer to one parquet file, readable by `sq.scan(path, start="start", end="end")`."""
+        from squill.engine.run import write_file
+
+        return write_file(self._outside(), path, "parquet")
+
+    def to_ipc(self, path: str | os.PathLike[str]) -> int:
+        """Write the answer to one Arrow IPC file; returns the number of rows."""
+        from squill.engine.run import write_file
+
+        return write_file(self._outside(), path, "ipc")
+
+    def subscribe(self, fn: Callable[[pl.DataFrame], object], emit: str = "changes") -> Subscription:
+        """Call `fn` with frames of results as the sources are pushed, on the caller's thread.
+
+        `emit="closed"` gives each row once, as (start, end, payload), when time has passed its end;
+        `emit="changes"` gives rows (time, diff, payload) whose sum of diffs up to t is the answer at t.
+        """
+        from squill.engine.subscription import subscribe
+
+        return subscribe(self._outside(), fn, emit)
+
+    def _outside(self) -> Node:
+        if self._group is not None:
+            raise PlanError("a stream inside group_apply cannot be run by itself", "return it from the function.")
+        return self._node
