@@ -1,0 +1,85 @@
+"""Every operator is saved, pickled and loaded into a fresh one after every batch: the answer stays the same."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+from hypothesis import given, note, settings
+
+from squill.engine.compile import compile_plan
+from squill.engine.egress import CollectSink
+from squill.engine.ingress import Arrival
+from squill.engine.run import source_arrivals
+from squill.errors import SquillError
+from squill.plan.node import Node
+from squill.plan.rewrite import rewrite
+from squill.stream import Stream
+from squill.testing import assert_same_events
+from squill.time import INFINITY
+from tests.property.test_engine_equals_reference import ENABLED, HAS_EVENTS_SOURCE, asked, thorough
+from tests.strategies import describe, streams
+
+
+def arrivals_in_order(node: Node, batch_rows: int) -> Iterator[tuple[int, Arrival | None]]:
+    """Yield (entry, arrival) as the runner would push them; None completes the entry."""
+    sources = compile_plan(node, CollectSink(node)).entries
+    everything: list[tuple[int, int, Arrival]] = []
+    for number, (source, _) in enumerate(sources):
+        for arrival in source_arrivals(source, batch_rows):
+            has_rows = arrival.batch is not None and len(arrival.batch)
+            first = int(arrival.batch.sync[0]) if has_rows and arrival.batch is not None else arrival.clock
+            if first is not None:
+                everything.append((first, number, arrival))
+    for _, number, arrival in sorted(everything, key=lambda item: item[0]):
+        yield number, arrival
+    for number in range(len(sources)):
+        yield number, None
+
+
+def collect_with_restarts(query: Stream, batch_rows: int) -> pl.DataFrame:
+    node = rewrite(query.plan)
+    pipeline = compile_plan(node, CollectSink(node))
+    for number, arrival in arrivals_in_order(node, batch_rows):
+        entry = pipeline.entries[number][1]
+        if arrival is None:
+            entry.advance(INFINITY)
+        else:
+            if arrival.batch is not None and len(arrival.batch):
+                entry.push(arrival.batch)
+            if arrival.clock is not None:
+                entry.advance(arrival.clock)
+        saved = pickle.dumps(pipeline.save())
+        pipeline = compile_plan(node, CollectSink(node))
+        pipeline.load(pickle.loads(saved))
+    sink = pipeline.sink
+    assert isinstance(sink, CollectSink)
+    return sink.frame()
+
+
+def assert_restarts_change_nothing(query: Stream) -> None:
+    note(describe(query))
+    try:
+        expected = query.collect()
+    except SquillError:
+        return
+    for batch_rows in (1, 3):
+        assert_same_events(collect_with_restarts(query, batch_rows), expected, scale=1e3)
+
+
+@thorough
+@given(asked(ENABLED, streams(edges=HAS_EVENTS_SOURCE)))
+def test_chains_survive_a_restart_at_every_batch(query: Stream) -> None:
+    assert_restarts_change_nothing(query)
+
+
+@pytest.mark.parametrize("step", ENABLED)
+def test_each_step_survives_a_restart_at_every_batch(step: str) -> None:
+    @settings(thorough, max_examples=15)
+    @given(asked([step], streams(edges=HAS_EVENTS_SOURCE, max_rows=15), most=1))
+    def survives(query: Stream) -> None:
+        assert_restarts_change_nothing(query)
+
+    survives()

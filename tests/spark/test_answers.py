@@ -1,0 +1,87 @@
+"""The same plans on Spark give the same answers as in-process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.errors import InputError, NumericOverflowError
+from squill.plan.fragments import fragments_of
+from squill.runtime.progress import Progress
+from squill.runtime.spark.runtime import SparkRuntime
+from squill.testing import assert_same_events
+from tests.spark.shared import runtime_of, session_of
+from tests.unit.runtime.cases import CASES, Case
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_two_machines_give_the_answer_of_one_process(spark_cluster: sq.Cluster, case: Case) -> None:
+    assert_same_events(case.sharded(spark_cluster).collect(), case.in_process(), scale=1e4)
+
+
+@pytest.mark.parametrize(("splits", "to"), [(1, 1), (5, 2), (2, 7)])
+def test_more_shards_than_machines_run_in_waves(spark_cluster: sq.Cluster, splits: int, to: int) -> None:
+    case = CASES["text keys with nulls, milliseconds"]
+    assert_same_events(case.sharded(spark_cluster, splits=splits, to=to).collect(), case.in_process())
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_compressed_files_give_the_same_answer(spark_cluster: sq.Cluster, compression: str) -> None:
+    cluster = sq.spark(session_of(spark_cluster), machines=3, compression=compression)
+    case = CASES["composite keys with nulls, dates"]
+    assert_same_events(case.sharded(cluster).collect(), case.in_process())
+
+
+def test_several_shards_of_a_machine_share_its_task(spark_cluster: sq.Cluster) -> None:
+    cluster = sq.Cluster(two_by_two(spark_cluster))
+    assert cluster.shards == 4
+    case = CASES["integer keys, microseconds in a zone"]
+    assert_same_events(case.sharded(cluster).collect(), case.in_process())
+
+
+def two_by_two(cluster: sq.Cluster) -> SparkRuntime:
+    """Two shards per task, on a session whose tasks have one core: slower, and the same answers."""
+    shared = runtime_of(cluster)
+    return SparkRuntime(shared.session, machines=2, cores=2, folder=shared.folder)
+
+
+def test_empty_frame_gives_an_empty_answer(spark_cluster: sq.Cluster) -> None:
+    empty = pl.DataFrame(schema={"t": pl.Datetime("us", "UTC"), "k": pl.Int64()})
+    found = spark_cluster.from_frame(empty, start="t").rekey("k").redistribute().query(lambda g: g.count()).collect()
+    assert found.is_empty()
+    assert found.schema["start"] == pl.Datetime("us", "UTC")
+
+
+def test_user_error_names_fragment_shard_and_operator(spark_cluster: sq.Cluster) -> None:
+    frame = {"t": list(range(100)), "k": [1] * 100, "x": [2**62] * 100}
+    keyed = spark_cluster.from_frame(frame, start="t").rekey("k").redistribute()
+    with pytest.raises(NumericOverflowError, match=r"^fragment 2, shard \d of 2, aggregate: "):
+        keyed.query(lambda s: s.with_duration(50).sum("x")).collect()
+
+
+def test_bad_row_names_fragment_and_shard(spark_cluster: sq.Cluster) -> None:
+    source = spark_cluster.from_frame({"t": [1, 2, 3, None]}, start="t")
+    with pytest.raises(InputError, match=r"^fragment 1, shard 1 of 2: .*null"):
+        source.collect()
+
+
+def test_progress_is_told_from_the_files(spark_cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squill.runtime.spark.runtime.POLL_SECONDS", 0.001)
+    seen: list[Progress] = []
+    plan = CASES["integer keys, microseconds in a zone"].sharded(spark_cluster).plan
+    spark_cluster.runtime.run(fragments_of(plan), seen.append)
+    assert {(item.fragment, item.fragments, item.shards) for item in seen} == {(1, 2, 2), (2, 2, 2)}
+    assert all(0 <= item.done <= 2 for item in seen)
+
+
+def test_tasks_read_their_own_files(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    case = CASES["integer keys, microseconds in a zone"]
+    for number, part in enumerate(case.frame.iter_slices(700)):
+        part.write_parquet(tmp_path / f"{number}.parquet")
+    source = spark_cluster.scan(tmp_path, start="t").query(case.before)
+    assert_same_events(source.rekey("k").redistribute(3).query(case.query).collect(), case.in_process())

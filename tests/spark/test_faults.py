@@ -1,0 +1,121 @@
+"""Attempts that fail or die leave neither a trace in the answer nor a file behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import squill as sq
+from squill.errors import ShardError
+from squill.runtime.spark.runtime import SparkRuntime
+from squill.testing import assert_same_events
+from tests.spark.shared import runtime_of
+from tests.unit.runtime.cases import CASES
+
+pytestmark = pytest.mark.spark
+
+CASE = CASES["text keys with nulls, milliseconds"]
+Task = Callable[[bytes, Iterator[Any]], Iterator[Any]]
+
+
+def cluster_running(cluster: sq.Cluster, folder: Path, run: Task) -> sq.Cluster:
+    """A cluster on the same session whose tasks run `run`."""
+    runtime = SparkRuntime(runtime_of(cluster).session, machines=2, cores=1, folder=folder)
+    runtime.task = run
+    return sq.Cluster(runtime)
+
+
+def once(marker: Path, misbehave: Callable[[], None]) -> Task:
+    """A task whose first attempt in each fragment writes all its files and then misbehaves."""
+
+    def run(job_bytes: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+        from squill.plan.serialise import loads
+        from squill.runtime.spark.task import run_machine
+
+        number = loads(job_bytes).fragment.number
+        lines = list(run_machine(job_bytes, batches))
+        try:
+            (marker / f"failed-{number}").touch(exist_ok=False)
+        except FileExistsError:
+            pass
+        else:
+            misbehave()
+        yield from lines
+
+    return run
+
+
+@pytest.mark.parametrize("misbehave", ["raise", "die"])
+def test_second_attempt_gives_the_same_answer(spark_cluster: sq.Cluster, tmp_path: Path, misbehave: str) -> None:
+    def raises() -> None:
+        raise OSError("the disk went away")
+
+    def dies() -> None:
+        import os
+
+        os._exit(17)
+
+    marker, folder = tmp_path / "marker", tmp_path / "runs"
+    marker.mkdir()
+    cluster = cluster_running(spark_cluster, folder, once(marker, raises if misbehave == "raise" else dies))
+    assert_same_events(CASE.sharded(cluster).collect(), CASE.in_process())
+    assert len(list(marker.iterdir())) == 2, "an attempt of each fragment was to fail"
+    assert list(folder.iterdir()) == []
+
+
+def test_error_of_every_attempt_is_raised_with_its_place(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    def run(job_bytes: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+        from squill.exchange.segments import SegmentWriter
+        from squill.runtime.spark.task import run_machine
+
+        def refuse(*args: object) -> None:
+            raise OSError("the disk is full")
+
+        before = SegmentWriter.send
+        SegmentWriter.send = refuse  # type: ignore[assignment, method-assign]
+        try:
+            yield from run_machine(job_bytes, batches)
+        finally:
+            SegmentWriter.send = before  # type: ignore[method-assign]
+
+    cluster = cluster_running(spark_cluster, tmp_path, run)
+    with pytest.raises(ShardError, match=r"^fragment 1, shard \d of 2.*: OSError: the disk is full"):
+        CASE.sharded(cluster).collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_worker_that_dies_every_time_is_reported(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    def run(job_bytes: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+        import os
+
+        os._exit(17)
+
+    cluster = cluster_running(spark_cluster, tmp_path, run)
+    with pytest.raises(ShardError, match=r"^fragment 1: a Spark task failed: "):
+        CASE.sharded(cluster).collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_attempts_that_did_not_count_are_not_read(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    def run(job_bytes: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+        from pathlib import Path
+
+        from squill.plan.serialise import loads
+        from squill.runtime.spark.task import run_machine
+
+        job = loads(job_bytes)
+        (Path(job.folder) / f"f{job.fragment.number}-s0-a999999.arrow").write_bytes(b"half of a file")
+        (Path(job.folder) / f"f{job.fragment.number}-s0-a999998.arrow.part").write_bytes(b"less")
+        yield from run_machine(job_bytes, batches)
+
+    cluster = cluster_running(spark_cluster, tmp_path, run)
+    assert_same_events(CASE.sharded(cluster).collect(), CASE.in_process())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_leave_nothing_behind(spark_cluster: sq.Cluster, spark_folder: Path) -> None:
+    CASE.sharded(spark_cluster).collect()
+    assert list(spark_folder.iterdir()) == []

@@ -1,0 +1,141 @@
+"""Sessions: what is checked before anything runs, and what a worker finds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import squill as sq
+from squill.errors import ClusterError, PlanError
+from squill.runtime.spark import session as session_module
+from tests.spark.shared import session_of
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "machines": ({"machines": 0}, "spark: machines is 0"),
+    "cores": ({"cores": 0}, "spark: cores is 0"),
+    "compression": ({"compression": "gzip"}, "spark: compression is 'gzip'\nHint: use None or one of lz4, zstd."),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_wrong_argument_is_refused_before_spark_starts(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        sq.spark(**arguments)
+
+
+def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(ClusterError, match=r"there is no java in JAVA_HOME(.|\n)*openjdk-17"):
+        sq.spark()
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", "local[1,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2]", "local[2,4]"),
+        ("local[2,1]", "local[2,1]"),
+        ("spark://host:7077", "spark://host:7077"),
+    ],
+)
+def test_local_masters_try_failed_tasks_again(master: str, expected: str) -> None:
+    assert session_module._with_attempts(master) == expected
+
+
+@pytest.mark.spark
+def test_machines_default_to_the_slots_there_are(spark_cluster: sq.Cluster) -> None:
+    cluster = sq.spark(session_of(spark_cluster))
+    assert repr(cluster) == "Cluster(spark, 2 machines of 1 cores)"
+
+
+@pytest.mark.spark
+def test_more_cores_than_a_task_has_is_refused(spark_cluster: sq.Cluster) -> None:
+    with pytest.raises(ClusterError, match=r"cores is 2(.|\n)*--conf spark.task.cpus=2"):
+        sq.spark(session_of(spark_cluster), cores=2)
+
+
+@pytest.mark.spark
+def test_second_session_is_refused(spark_cluster: sq.Cluster) -> None:
+    with pytest.raises(ClusterError, match="a Spark session is running already"):
+        sq.spark(master="local[1]")
+
+
+@pytest.mark.spark
+def test_session_and_master_together_are_refused(spark_cluster: sq.Cluster) -> None:
+    with pytest.raises(PlanError, match="both a session and a master"):
+        sq.spark(session_of(spark_cluster), master="local[1]")
+
+
+@pytest.mark.spark
+def test_closing_a_borrowed_session_leaves_it_running(spark_cluster: sq.Cluster) -> None:
+    session = session_of(spark_cluster)
+    sq.spark(session).close()
+    assert session.range(3).count() == 3
+
+
+@pytest.mark.spark
+def test_closed_cluster_refuses_to_run(spark_cluster: sq.Cluster) -> None:
+    cluster = sq.spark(session_of(spark_cluster))
+    source = cluster.from_frame({"t": [1]}, start="t")
+    cluster.close()
+    with pytest.raises(ClusterError, match="this cluster is closed"):
+        source.collect()
+
+
+def in_a_worker(cluster: sq.Cluster, function: Callable[[], str]) -> str:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"answer": [function()]})
+
+    table = session_of(cluster).range(0, 1, 1, 1).mapInArrow(run, "answer string").toArrow()
+    (answer,) = table.column("answer").to_pylist()
+    return str(answer)
+
+
+@pytest.mark.spark
+def test_workers_run_the_drivers_python_and_package(spark_cluster: sq.Cluster) -> None:
+    def where() -> str:
+        import sys
+
+        import squill as sq
+
+        return f"{sys.executable} {sq.__file__}"
+
+    assert in_a_worker(spark_cluster, where) == f"{sys.executable} {sq.__file__}"
+
+
+@pytest.mark.spark
+def test_polars_in_a_worker_uses_the_cores_of_its_task(spark_cluster: sq.Cluster) -> None:
+    def threads() -> str:
+        import polars as pl
+
+        return str(pl.thread_pool_size())
+
+    assert in_a_worker(spark_cluster, threads) == "1"
+
+
+FORK = """
+import os, sys
+from squill.runtime.spark import daemon
+def serve():
+    import polars as pl
+    if os.fork() == 0:
+        rows = pl.DataFrame({"a": [1, 2, 1]}).lazy().group_by("a").len().collect().height
+        os._exit(0 if rows == 2 else 1)
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+daemon.daemon.manager = serve
+daemon.main()
+"""
+
+
+def test_workers_forked_from_the_daemon_can_use_polars(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], timeout=120, check=False, env=dict(os.environ))
+    assert done.returncode == 0

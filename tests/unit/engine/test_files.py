@@ -1,0 +1,162 @@
+"""Reading files: every format, in time order, in pieces, with and without statistics."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.engine import files, time_sorter
+from squill.engine.files import pieces_of
+from squill.plan.nodes import FileSource
+from squill.plan.rewrite import rewrite
+from squill.stream import Stream
+
+ROWS = 1000
+FRAME = pl.DataFrame(
+    {
+        "t": [(7919 * i) % 997 for i in range(ROWS)],
+        "k": [i % 5 for i in range(ROWS)],
+        "s": [None if i % 11 == 0 else f"row {i}" for i in range(ROWS)],
+    }
+)
+WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
+    "parquet": lambda frame, path: frame.write_parquet(path, row_group_size=50),
+    "csv": lambda frame, path: frame.write_csv(path),
+    "ndjson": lambda frame, path: frame.write_ndjson(path),
+    "ipc": lambda frame, path: frame.write_ipc(path),
+}
+
+
+def written(folder: Path, suffix: str, frame: pl.DataFrame = FRAME, parts: int = 3) -> str:
+    size = -(-frame.height // parts)
+    for part in range(parts):
+        WRITERS[suffix](frame.slice(part * size, size), folder / f"{part}.{suffix}")
+    return str(folder)
+
+
+def source_of(stream: Stream) -> FileSource:
+    node = stream.plan
+    assert isinstance(node, FileSource)
+    return node
+
+
+@pytest.fixture(params=["memory", "spilled"])
+def _bounds(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small pieces, so that a thousand rows are many; spilled: next to no memory."""
+    monkeypatch.setattr(files, "PIECE_ROWS", 100)
+    monkeypatch.setattr(files, "CHUNK_ROWS", 64)
+    if request.param == "spilled":
+        monkeypatch.setattr(time_sorter, "MEMORY_BYTES", 1_000)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("spill")))
+
+
+@pytest.mark.usefixtures("_bounds")
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("order", ["unsorted", "sorted"])
+def test_files_give_the_frame_they_were_written_from(tmp_path: Path, suffix: str, order: str) -> None:
+    frame = FRAME if order == "unsorted" else FRAME.sort("t")
+    answer = sq.scan(written(tmp_path, suffix, frame), start="t").collect()
+    assert answer["start"].is_sorted()
+    expected = sq.from_frame(frame, start="t").collect(sort=True)
+    assert answer.sort(answer.columns).equals(expected)
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "dtype", [pl.Int32(), pl.UInt64(), pl.Date(), pl.Datetime("ms"), pl.Datetime("ns", "Asia/Tokyo")]
+)
+def test_statistics_give_the_earliest_time_of_each_piece(tmp_path: Path, dtype: pl.DataType) -> None:
+    ticks = pl.Series("t", [30, 20, 5, 9], pl.Int64)
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone:
+        times = (
+            ticks.cast(pl.Datetime(dtype.time_unit)).dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
+        )
+    else:
+        times = ticks.cast(dtype)
+    pl.DataFrame([times]).write_parquet(tmp_path / "a.parquet", row_group_size=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "PIECE_ROWS", 1)
+        pieces = pieces_of(source_of(sq.scan(tmp_path / "a.parquet", start="t")))
+    assert [(piece.offset, piece.rows, piece.low) for piece in pieces] == [(2, 2, 5), (0, 2, 20)]
+
+
+def test_rows_leave_before_later_pieces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PIECE_ROWS", 100)
+    node = source_of(sq.scan(written(tmp_path, "parquet", FRAME.sort("t")), start="t"))
+    read: list[str] = []
+    frames = files._frames
+
+    def noted(source: FileSource, piece: files.Piece) -> Iterator[pl.DataFrame]:
+        read.append(piece.path)
+        return frames(source, piece)
+
+    monkeypatch.setattr(files, "_frames", noted)
+    next(files.file_batches(node, 10))
+    assert len(read) == 1
+
+
+def test_promised_order_needs_no_sorting_and_no_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "TimeSorter", None)
+    stream = sq.scan(written(tmp_path, "csv", FRAME.sort("t")), start="t", sorted_by="t")
+    assert stream.collect().height == ROWS
+
+
+def test_files_are_read_in_name_order(tmp_path: Path) -> None:
+    written(tmp_path, "parquet")
+    assert [Path(path).name for path in source_of(sq.scan(str(tmp_path / "*.parquet"))).paths] == [
+        "0.parquet", "1.parquet", "2.parquet",
+    ]  # fmt: skip
+
+
+def test_csv_columns_may_stand_in_another_order(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("t,x\n1,2\n")
+    (tmp_path / "b.csv").write_text("x,t\n20,10\n")
+    assert sq.scan(tmp_path, start="t").collect().rows() == [(1, 2, 2), (10, 11, 20)]
+
+
+def test_csv_dates_are_times(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("day,x\n2020-01-02,1\n")
+    assert sq.scan(tmp_path, start="day").collect()["start"].to_list() == [dt.date(2020, 1, 2)]
+
+
+def test_relational_files_have_no_times(tmp_path: Path) -> None:
+    assert sq.scan(written(tmp_path, "ipc")).collect().equals(FRAME)
+
+
+def test_a_count_reads_rows_without_columns(tmp_path: Path) -> None:
+    stream = sq.scan(written(tmp_path, "parquet")).count()
+    assert stream.collect().item() == ROWS
+    (source,) = (node for node in rewrite(stream.plan).inputs)
+    assert source.schema.names == ()
+
+
+def test_pushed_down_queries_give_the_same_answer(tmp_path: Path) -> None:
+    def query(stream: Stream) -> Stream:
+        return (
+            stream.where(sq.col("k") < 3)
+            .where(sq.col("s").is_not_null())
+            .select("k")
+            .group_apply("k", lambda g: g.tumbling_window(100).count())
+        )
+
+    answer = query(sq.scan(written(tmp_path, "parquet"), start="t")).collect(sort=True)
+    assert answer.equals(query(sq.from_frame(FRAME, start="t")).collect(sort=True))
+
+
+@pytest.mark.parametrize("kind", ["to_parquet", "to_ipc"])
+def test_written_results_read_back_as_the_same_stream(tmp_path: Path, kind: str) -> None:
+    query = sq.from_frame(FRAME, start="t").group_apply("k", lambda g: g.hopping_window(50, 10).count())
+    path = tmp_path / ("answer.parquet" if kind == "to_parquet" else "answer.arrow")
+    rows = getattr(query, kind)(path)
+    again = sq.scan(path, start="start", end="end")
+    expected = query.collect(sort=True)
+    assert rows == expected.height
+    assert again.collect(sort=True).equals(expected)

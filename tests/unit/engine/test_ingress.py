@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.engine.ingress import RowReader, frame_batches
+from squill.errors import InputError
+from squill.plan.nodes import FrameSource
+from squill.time import INFINITY
+
+
+def source(frame: pl.DataFrame, **arguments: object) -> FrameSource:
+    node = sq.from_frame(frame, **arguments).plan  # type: ignore[arg-type]
+    assert isinstance(node, FrameSource)
+    return node
+
+
+def test_rows_come_out_in_time_order_whatever_the_order_of_the_frame() -> None:
+    frame = pl.DataFrame({"t": [3, 1, 2], "x": ["c", "a", "b"]})
+    batches = [item.batch for item in frame_batches(source(frame, start="t"), 2)]
+    assert [batch.columns["x"].to_list() for batch in batches if batch is not None] == [["a", "b"], ["c"]]
+
+
+def test_empty_lifetimes_are_dropped_and_counted() -> None:
+    frame = pl.DataFrame({"t": [1, 2, 3], "u": [1, 5, None]})
+    reader = RowReader(source(frame, start="t", end="u"))
+    batch = reader.read({name: frame[name] for name in frame.columns}, 3)
+    assert batch.sync.tolist() == [2, 3]
+    assert batch.other.tolist() == [5, INFINITY]
+    assert reader.empty == 1
+
+
+def test_start_and_end_may_be_expressions() -> None:
+    stream = sq.from_frame({"a": [10], "n": [3]}, start=sq.col("a") * 2, end=sq.col("a") * 2 + sq.col("n"))
+    assert stream.collect().rows() == [(20, 23, 10, 3)]
+
+
+def test_an_error_numbers_rows_over_all_pieces() -> None:
+    frame = pl.DataFrame({"t": [1, None]}, schema={"t": pl.Int64})
+    reader = RowReader(source(frame, start="t"))
+    reader.first_row = 100
+    with pytest.raises(InputError, match="is null in row 101"):
+        reader.read({"t": frame["t"]}, 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (pl.Int32(), 7),
+        (pl.UInt8(), 7),
+        (pl.Date(), dt.date(1969, 12, 30)),
+        (pl.Datetime("ms"), dt.datetime(1960, 1, 1)),
+        (pl.Datetime("ns", "Europe/Paris"), dt.datetime(2020, 7, 1)),
+    ],
+)
+def test_results_are_typed_as_the_input_was(dtype: pl.DataType, value: object) -> None:
+    naive = pl.Datetime(dtype.time_unit) if isinstance(dtype, pl.Datetime) else dtype
+    times = pl.Series("t", [value], naive)
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone:
+        times = times.dt.replace_time_zone(dtype.time_zone)
+    answer = sq.from_frame(pl.DataFrame([times]), start="t").collect()
+    assert answer.schema == {"start": dtype, "end": dtype}
+    assert answer["start"].equals(times.alias("start"))
+
+
+def test_relational_rows_have_no_times() -> None:
+    assert sq.from_frame({"x": [2, 1]}).collect().to_dict(as_series=False) == {"x": [2, 1]}
+
+
+def test_keep_time_keeps_a_copy_of_the_time_columns() -> None:
+    assert sq.from_frame({"t": [1], "u": [4]}, start="t", end="u", keep_time=True).collect().rows() == [(1, 4, 1, 4)]

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+
+import numpy as np
+import polars as pl
+import pytest
+
+from squill.engine.batch import Batch, Int64s
+from squill.exchange.codec import COMPRESSIONS, decode, encode
+from squill.plan.schema import Schema
+from squill.time import INFINITY, MINUS_INFINITY
+
+COLUMNS = [
+    pl.Series([1, None, 3], dtype=pl.Int8),
+    pl.Series([1, 2, 2**63 + 3], dtype=pl.UInt64),
+    pl.Series([1.5, None, float("nan")], dtype=pl.Float32),
+    pl.Series([True, None, False]),
+    pl.Series(["a", None, "ccc"]),
+    pl.Series([b"1", b"", None]),
+    pl.Series(["a", None, "a"], dtype=pl.Categorical),
+    pl.Series(["x", None, "y"], dtype=pl.Enum(["x", "y"])),
+    pl.Series([dt.date(2020, 1, 1), None, dt.date(1960, 1, 1)]),
+    pl.Series([dt.datetime(2020, 1, 1), None, None]).dt.replace_time_zone("Europe/Zurich"),
+    pl.Series([dt.datetime(2020, 1, 1)] * 3, dtype=pl.Datetime("ns")),
+    pl.Series([dt.timedelta(1), None, dt.timedelta(-1)]),
+    pl.Series([dt.time(1), None, dt.time(2)]),
+    pl.Series([decimal.Decimal("1.50"), None, decimal.Decimal("-3.2")]),
+    pl.Series([[1], [], None]),
+    pl.Series([["x"], [], None], dtype=pl.List(pl.Enum(["x", "y"]))),
+    pl.Series([{"a": 1, "b": "x"}, {"a": None, "b": None}, None]),
+    pl.Series([[1, 2]] * 3, dtype=pl.Array(pl.Int64, 2)),
+    pl.Series([None] * 3),
+]
+
+
+def round_trip(batch: Batch, compression: str | None = None) -> Batch:
+    schema = Schema({name: series.dtype for name, series in batch.columns.items()})
+    return decode(encode(batch, compression), schema)
+
+
+def assert_same(left: Batch, right: Batch) -> None:
+    assert left.sync.tolist() == right.sync.tolist()
+    assert left.other.tolist() == right.other.tolist()
+    assert list(left.columns) == list(right.columns)
+    for name, series in left.columns.items():
+        assert series.dtype == right.columns[name].dtype
+        assert series.equals(right.columns[name], null_equal=True)
+
+
+@pytest.mark.parametrize("series", COLUMNS, ids=[str(series.dtype) for series in COLUMNS])
+@pytest.mark.parametrize("compression", [None, *COMPRESSIONS])
+def test_every_type_comes_back_as_it_was(series: pl.Series, compression: str | None) -> None:
+    times = np.array([1, 2, 5])
+    batch = Batch(times, np.array([2, 7, 7]), {"x": series.alias("x")})
+    assert_same(round_trip(batch, compression), batch)
+
+
+TIMES = {
+    "points": (np.array([3, 4, 9]), np.array([4, 5, 10])),
+    "one instant": (np.array([3, 3, 3]), np.array([4, 5, 6])),
+    "one lifetime": (np.array([3, 3, 3]), np.array([9, 9, 9])),
+    "start edges": (np.array([3, 4, 9]), np.full(3, INFINITY)),
+    "end edges": (np.array([3, 4, 9]), np.array([1, 1, 5])),
+    "relational": (np.full(3, MINUS_INFINITY), np.full(3, INFINITY)),
+    "first and last agree, the middle does not": (np.array([3, 4, 9]), np.array([4, 9, 10])),
+    "equal first and last end": (np.array([3, 4, 9]), np.array([12, 10, 12])),
+    "a distance beyond 64 bits": (np.array([MINUS_INFINITY + 1, 0, 5]), np.array([INFINITY - 1, 3, 9])),
+    "no rows": (np.empty(0, np.int64), np.empty(0, np.int64)),
+}
+
+
+@pytest.mark.parametrize(("sync", "other"), TIMES.values(), ids=TIMES)
+def test_times_come_back_as_they_were(sync: Int64s, other: Int64s) -> None:
+    batch = Batch(sync, other, {"x": pl.Series("x", range(len(sync)), dtype=pl.Int64)})
+    assert_same(round_trip(batch), batch)
+
+
+def test_batch_without_columns_keeps_its_rows() -> None:
+    assert len(round_trip(Batch(np.array([5, 5]), np.array([6, 6])))) == 2
+
+
+def test_constant_times_are_sent_once() -> None:
+    rows = 10_000
+    varying = Batch(np.arange(rows), np.arange(rows) * 2 + 1)
+    points = Batch(np.arange(rows), np.arange(rows) + 1)
+    instant = Batch(np.full(rows, 7), np.full(rows, 9))
+    assert encode(varying).size > 16 * rows
+    assert 8 * rows < encode(points).size < 9 * rows
+    assert encode(instant).size < 1_000
+
+
+def test_slice_sends_its_own_bytes_only() -> None:
+    text = pl.Series("s", [f"{number:0>40}" for number in range(10_000)])
+    times = np.full(10_000, 3)
+    part = Batch(times, times + 1, {"s": text}).slice(100, 110)
+    assert encode(part).size < 3_000
+    assert_same(round_trip(part), part)
+
+
+def test_column_may_be_called_sync() -> None:
+    times = np.array([1, 2])
+    batch = Batch(times, times * 3, {"sync": pl.Series("sync", ["a", "b"]), "other": pl.Series("other", [1, 2])})
+    assert_same(round_trip(batch), batch)
+
+
+def test_numbers_are_not_copied() -> None:
+    times = np.array([1, 4])
+    data = encode(Batch(times, times * 3, {"x": pl.Series("x", [10, 20])}))
+    found = decode(data, Schema({"x": pl.Int64()})).columns["x"].to_numpy(allow_copy=False)
+    begin = data.address
+    assert begin <= found.__array_interface__["data"][0] < begin + data.size

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from squill.engine.batch import Batch
+from squill.exchange.merge import merge_order, merge_runs
+
+
+def batch(*times: int, run: int = 0) -> Batch:
+    sync = np.array(times, np.int64)
+    return Batch(sync, sync + 1, {"run": pl.Series("run", [run] * len(times), pl.Int64())})
+
+
+def merged_rows(runs: list[list[Batch]]) -> list[tuple[int, int]]:
+    merged = list(merge_runs(runs))
+    return [pair for item in merged for pair in zip(item.sync.tolist(), item.columns["run"].to_list(), strict=True)]
+
+
+runs_of_times = st.lists(st.lists(st.integers(0, 20), max_size=30).map(sorted), max_size=6)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(runs_of_times, st.integers(1, 8))
+def test_rows_leave_in_sync_order_and_none_is_lost(times: list[list[int]], size: int) -> None:
+    runs = [
+        [batch(*run[low : low + size], run=number) for low in range(0, len(run), size)]
+        for number, run in enumerate(times)
+    ]
+    found = merged_rows(runs)
+    assert [time for time, _ in found] == sorted(time for run in times for time in run)
+    assert sorted(found) == sorted((time, number) for number, run in enumerate(times) for time in run)
+
+
+@settings(deadline=None)
+@given(runs_of_times)
+def test_order_of_whole_runs_is_a_stable_sort(times: list[list[int]]) -> None:
+    arrays = [np.array(run, np.int64) for run in times] or [np.empty(0, np.int64)]
+    assert merge_order(arrays).tolist() == np.argsort(np.concatenate(arrays), kind="stable").tolist()
+
+
+def test_runs_that_do_not_overlap_are_forwarded_whole() -> None:
+    first, second, third = batch(1, 2), batch(2, 5), batch(9)
+    assert [id(item) for item in merge_runs([[third], [first], [second]])] == [id(first), id(second), id(third)]
+
+
+def test_overlap_is_merged_up_to_the_earliest_end() -> None:
+    merged = merge_runs([[batch(1, 5, 9)], [batch(2, 3)]])
+    assert [item.sync.tolist() for item in merged] == [[1, 2, 3], [5, 9]]
+
+
+def test_earlier_run_comes_first_at_equal_times() -> None:
+    assert merged_rows([[batch(4, 4, 6, run=0)], [batch(1, 4, run=1)]]) == [(1, 1), (4, 0), (4, 0), (4, 1), (6, 0)]
+
+
+def test_instant_that_goes_on_in_the_next_batch_stays_in_order() -> None:
+    runs = [[batch(1, 4, run=0), batch(4, 4, run=0), batch(4, 8, run=0)], [batch(2, 4, run=1), batch(4, run=1)]]
+    assert [time for time, _ in merged_rows(runs)] == [1, 2, 4, 4, 4, 4, 4, 4, 8]
+
+
+def test_empty_batches_and_runs_are_nothing() -> None:
+    assert merged_rows([[], [batch()], [batch(), batch(3, run=2)]]) == [(3, 2)]
+
+
+def test_runs_are_read_as_they_are_needed() -> None:
+    read: list[int] = []
+
+    def run() -> Iterator[Batch]:
+        for number in range(5):
+            read.append(number)
+            yield batch(number)
+
+    next(iter(merge_runs([run()])))
+    assert read == [0]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.errors import ClusterError, InputError, NumericOverflowError, PlanError
+from squill.exchange import scatter
+from squill.plan.fragments import fragments_of
+from squill.runtime import shard
+from squill.runtime.progress import Progress
+from squill.testing import assert_same_events
+from tests.unit.runtime.cases import CASES, Case
+
+
+@pytest.fixture
+def cluster() -> Iterator[sq.Cluster]:
+    with sq.local(cores=2) as started:
+        yield started
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_answer_does_not_depend_on_the_number_of_shards(cluster: sq.Cluster, case: Case, shards: int) -> None:
+    assert_same_events(case.sharded(cluster, splits=shards, to=shards).collect(), case.in_process(), scale=1e4)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_answer_does_not_depend_on_the_batch_size(
+    cluster: sq.Cluster, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard, "DEFAULT_BATCH_ROWS", 97)
+    monkeypatch.setattr(scatter, "ENOUGH_ROWS", 31)
+    assert_same_events(case.sharded(cluster, splits=3, to=4).collect(), case.in_process(), scale=1e4)
+
+
+def test_answer_is_ordered_by_start(cluster: sq.Cluster) -> None:
+    case = CASES["integer keys, microseconds in a zone"]
+    assert case.sharded(cluster, to=5).collect()["start"].is_sorted()
+
+
+def test_sorted_answer_is_the_same_frame(cluster: sq.Cluster) -> None:
+    case = CASES["composite keys with nulls, dates"]
+    expected = case.in_process()
+    found = case.sharded(cluster, to=3).collect(sort=True)
+    assert found.equals(expected.sort(expected.columns))
+
+
+def test_empty_frame_gives_an_empty_answer_with_its_types(cluster: sq.Cluster) -> None:
+    empty = pl.DataFrame(schema={"t": pl.Date(), "k": pl.String()})
+    counts = cluster.from_frame(empty, start="t").rekey("k").redistribute().query(lambda g: g.count())
+    assert counts.collect().schema == {"start": pl.Date(), "end": pl.Date(), "k": pl.String(), "count": pl.Int64()}
+
+
+def test_more_shards_than_rows_leave_some_idle(cluster: sq.Cluster) -> None:
+    source = cluster.from_frame({"t": [1, 2], "k": ["a", "b"]}, start="t", shards=9)
+    assert source.collect().rows() == [(1, 2, "a"), (2, 3, "b")]
+
+
+def test_query_without_a_key_runs_per_shard(cluster: sq.Cluster) -> None:
+    source = cluster.from_frame({"t": [1, 1, 1, 1]}, start="t", shards=2).query(lambda s: s.count())
+    assert source.collect().rows() == [(1, 2, 2), (1, 2, 2)]
+
+
+def test_key_made_by_an_expression_is_a_column(cluster: sq.Cluster) -> None:
+    source = cluster.from_frame({"t": [1, 1, 1], "x": [1, 2, 3]}, start="t")
+    counts = source.rekey(odd=sq.col("x") % 2 == 1).redistribute().query(lambda g: g.count())
+    assert counts.collect(sort=True).rows() == [(1, 2, False, 1), (1, 2, True, 2)]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_edges_cross_an_exchange(cluster: sq.Cluster, shards: int) -> None:
+    """Counts per shard are summed per key: what moves are start and end edges."""
+    case = CASES["integer keys, microseconds in a zone"]
+    source = cluster.from_frame(case.frame, start="t", shards=shards).query(case.before).rekey("k")
+    counts = source.query(case.query).redistribute(shards).query(lambda g: g.sum("n"))
+    assert_same_events(counts.collect(), case.in_process())
+
+
+def test_relational_rows_move_too(cluster: sq.Cluster) -> None:
+    source = cluster.from_frame({"k": ["a", "b", "a", "c"]}, shards=2)
+    assert sorted(source.rekey("k").redistribute().collect()["k"]) == ["a", "a", "b", "c"]
+
+
+def test_failing_shard_is_named_and_leaves_no_thread(cluster: sq.Cluster) -> None:
+    before = threading.active_count()
+    frame = {"t": list(range(100)), "x": [2**62] * 100}
+    total = cluster.from_frame(frame, start="t", shards=2).query(lambda s: s.with_duration(50).sum("x"))
+    with pytest.raises(NumericOverflowError, match=r"^fragment 1, shard 0 of 2, aggregate: "):
+        total.collect()
+    assert threading.active_count() == before
+
+
+def test_bad_row_is_reported_with_its_shard(cluster: sq.Cluster) -> None:
+    source = cluster.from_frame({"t": [1, 2, 3, None]}, start="t", shards=2)
+    with pytest.raises(InputError, match=r"^fragment 1, shard 1 of 2: .*null"):
+        source.collect()
+
+
+def test_closed_cluster_refuses_to_run(cluster: sq.Cluster) -> None:
+    source = cluster.from_frame({"t": [1]}, start="t")
+    cluster.close()
+    with pytest.raises(ClusterError, match="this cluster is closed"):
+        source.collect()
+
+
+def test_cluster_of_no_cores_is_refused() -> None:
+    with pytest.raises(PlanError, match="local: cores is 0"):
+        sq.local(cores=0)
+
+
+def test_progress_counts_shards_of_each_fragment(cluster: sq.Cluster) -> None:
+    seen: list[Progress] = []
+    plan = CASES["integer keys, microseconds in a zone"].sharded(cluster, splits=2, to=3).plan
+    cluster.runtime.run(fragments_of(plan), seen.append)
+    assert [(item.fragment, item.done) for item in seen] == [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3)]
+
+
+def test_files_are_read_by_their_shards_with_pushed_down_filters(cluster: sq.Cluster, tmp_path: Path) -> None:
+    case = CASES["integer keys, microseconds in a zone"]
+    for number, part in enumerate(case.frame.iter_slices(700)):
+        part.write_parquet(tmp_path / f"{number}.parquet")
+    source = cluster.scan(tmp_path, start="t").query(case.before)
+    counts = source.rekey("k").redistribute(3).query(case.query)
+    assert "where(" not in counts.explain(), "the scan was to take the filter"
+    assert_same_events(counts.collect(), case.in_process())
+
+
+def test_more_shards_than_files_leave_some_idle(cluster: sq.Cluster, tmp_path: Path) -> None:
+    pl.DataFrame({"t": [1, 2]}).write_parquet(tmp_path / "a.parquet")
+    assert cluster.scan(tmp_path, start="t", shards=3).collect().rows() == [(1, 2), (2, 3)]

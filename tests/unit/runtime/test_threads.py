@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from squill.runtime.threads import run_on_threads
+
+
+def test_results_come_in_the_order_of_the_work() -> None:
+    work = [lambda checkpoint, number=number: number * number for number in range(20)]
+    assert run_on_threads(work, cores=3) == [number * number for number in range(20)]
+
+
+def test_no_more_than_cores_run_at_once() -> None:
+    running, most, lock = [0], [0], threading.Lock()
+
+    def work(checkpoint: Callable[[], None]) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        with lock:
+            running[0] -= 1
+
+    run_on_threads([work] * 50, cores=2)
+    assert most[0] <= 2
+
+
+def test_first_error_stops_the_others() -> None:
+    stopped = threading.Event()
+
+    def fail(checkpoint: Callable[[], None]) -> None:
+        raise ValueError("broken")
+
+    def go_on(checkpoint: Callable[[], None]) -> None:
+        try:
+            while True:
+                checkpoint()
+        finally:
+            stopped.set()
+
+    with pytest.raises(ValueError, match="broken"):
+        run_on_threads([go_on, fail], cores=2)
+    assert stopped.is_set()
+
+
+def test_work_that_has_not_begun_is_not_begun_after_an_error() -> None:
+    begun: list[int] = []
+
+    def fail(checkpoint: Callable[[], None]) -> None:
+        raise ValueError("broken")
+
+    work = [fail, *[lambda checkpoint, number=number: begun.append(number) for number in range(1_000)]]
+    with pytest.raises(ValueError, match="broken"):
+        run_on_threads(work, cores=1)
+    assert len(begun) < 1_000
+
+
+def test_error_in_the_progress_callback_stops_the_work() -> None:
+    def interrupt(count: int) -> None:
+        raise KeyboardInterrupt
+
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        run_on_threads([lambda checkpoint: 1, lambda checkpoint: 2], cores=1, on_done=interrupt)
+    assert threading.active_count() == before

@@ -1,0 +1,221 @@
+"""Bad input: each mistake raises its own error, as early as it can be known, with a text that helps.
+
+The texts stand in `tests/golden/bad_input.txt`; ``SQUILL_UPDATE_GOLDEN=1`` writes them anew, to be reviewed as
+code.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.errors import SquillError
+from squill.pushed import PushedSource
+from squill.stream import Stream
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "bad_input.txt"
+UPDATE = "SQUILL_UPDATE_GOLDEN"
+
+
+def stream() -> Stream:
+    return sq.from_frame({"t": [1, 2], "price": [3, 4], "customer": ["a", "b"]}, start="t")
+
+
+def days() -> Stream:
+    return sq.from_frame({"day": [dt.date(2020, 1, 1)], "price": [1]}, start="day")
+
+
+def pushed(*rows: tuple[int, int]) -> PushedSource:
+    """Return a connected source of (t, x) into which rows have been pushed."""
+    source = sq.source({"t": pl.Int64, "x": pl.Int64}, start="t")
+    source.subscribe(lambda frame: None)
+    for t, x in rows:
+        source.push({"t": t, "x": x})
+    return source
+
+
+def pushed_intervals() -> PushedSource:
+    source = sq.source({"t": pl.Int64, "u": pl.Int64}, start="t", end="u")
+    source.subscribe(lambda frame: None)
+    return source
+
+
+def completed() -> PushedSource:
+    source = pushed()
+    source.complete()
+    return source
+
+
+def text(name: str, content: str) -> str:
+    Path(name).write_text(content, encoding="utf-8")
+    return name
+
+
+def parquet(name: str = "a.parquet", **columns: list[Any]) -> str:
+    columns = columns or {"x": [1]}
+    pl.DataFrame({"t": list(range(len(next(iter(columns.values()))))), **columns}).write_parquet(name)
+    return name
+
+
+def ipc() -> str:
+    pl.DataFrame({"t": [1]}).write_ipc("a.arrow")
+    return "a.arrow"
+
+
+def half(path: str) -> str:
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content[: len(content) // 2])
+    return path
+
+
+CASES: dict[str, Callable[[], object]] = {
+    "wrong_column": lambda: stream().where(sq.col("prise") > 1),
+    "wrong_column_far": lambda: stream().select("zzz"),
+    "wrong_start_column": lambda: sq.from_frame({"time": [1]}, start="tim"),
+    "wrong_group_key": lambda: stream().group_apply("custmer", lambda g: g.count()),
+    "wrong_aggregate_input": lambda: stream().aggregate(n=sq.sum("pricee")),
+    "not_row_wise_aggregate": lambda: stream().where(sq.col("price") > sq.col("price").mean()),
+    "not_row_wise_shift": lambda: stream().select(d=sq.col("price") - sq.col("price").shift(1)),
+    "not_row_wise_python": lambda: stream().select(d=sq.col("price").map_batches(abs, return_dtype=pl.Int64)),
+    "not_boolean": lambda: stream().where(sq.col("price") + 1),
+    "wrong_types": lambda: stream().select(x=sq.col("price") + sq.col("customer")),
+    "sum_of_text": lambda: stream().aggregate(n=sq.sum("customer")),
+    "start_is_text": lambda: sq.from_frame({"t": ["2020-01-01"]}, start="t"),
+    "start_is_float": lambda: sq.from_frame({"t": [1.5]}, start="t"),
+    "end_of_another_type": lambda: sq.from_frame({"t": [1], "u": [dt.date(2020, 1, 1)]}, start="t", end="u"),
+    "end_without_start": lambda: sq.from_frame({"u": [1]}, end="u"),
+    "unknown_lifetime": lambda: sq.from_frame({"t": [1]}, start="t", lifetime="closed"),
+    "not_a_table": lambda: sq.from_frame(17, start="t"),
+    "text_duration_on_integers": lambda: stream().with_duration("1h"),
+    "integer_duration_on_dates": lambda: days().with_duration(7),
+    "duration_finer_than_ticks": lambda: days().hopping_window("7d", "1h"),
+    "duration_not_text": lambda: stream().tumbling_window(1.5),  # type: ignore[arg-type]
+    "duration_misspelt": lambda: days().tumbling_window("7 days"),
+    "different_time_types": lambda: stream().union(days().select(price=pl.lit(1, pl.Int64), customer=pl.lit("a"))),
+    "zero_window": lambda: stream().tumbling_window(0),
+    "negative_window": lambda: stream().hopping_window(-5, 1),
+    "zero_hop": lambda: stream().hopping_window(10, 0),
+    "zero_duration": lambda: stream().with_duration(0),
+    "zero_session": lambda: stream().session_window(0),
+    "zero_count_window": lambda: stream().count_window(0),
+    "payload_called_start": lambda: sq.from_frame({"t": [1], "start": [2]}, start="t"),
+    "payload_called_end": lambda: stream().select(end=sq.col("price")),
+    "event_called_start": lambda: sq.from_events([sq.point(1, start=3)]),
+    "start_time_of_relational_data": lambda: sq.from_frame({"x": [1]}).where(sq.start() > 1),
+    "window_of_relational_data": lambda: sq.from_frame({"x": [1]}).tumbling_window(5),
+    "end_not_known": lambda: sq.from_events([sq.start_edge(1, x=1)]).where(sq.end() > 3),
+    "null_start": lambda: sq.from_frame({"t": [1, None], "x": [5, 6]}, start="t").collect(),
+    "end_before_start": lambda: sq.from_frame({"t": [1, 4], "u": [2, 3]}, start="t", end="u").collect(),
+    "start_at_infinity": lambda: sq.from_frame({"t": [2**63 - 1]}, start="t").collect(),
+    "unsigned_beyond_int64": lambda: sq.from_frame({"t": pl.Series([2**63 + 5], dtype=pl.UInt64)}, start="t").collect(),
+    "broken_sorted_by": lambda: sq.from_frame({"t": [3, 1]}, start="t", sorted_by="t").collect(),
+    "broken_packed": lambda: sq.from_frame({"t": [1, 2, 3], "k": ["a", "b", "a"]}, start="t", packed="k").collect(),
+    "broken_unique": lambda: sq.from_frame({"t": [1, 2], "k": ["a", "a"]}, start="t", unique="k").collect(),
+    "broken_duration": lambda: sq.from_frame({"t": [1, 2], "u": [3, 5]}, start="t", end="u", duration=2).collect(),
+    "promise_of_no_column": lambda: sq.from_frame({"t": [1]}, start="t", unique="tt"),
+    "duration_promise_without_end": lambda: sq.from_frame({"t": [1]}, start="t", duration=2),
+    "not_an_event": lambda: sq.from_events([{"t": 1}]),  # type: ignore[list-item]
+    "events_of_other_columns": lambda: sq.from_events([sq.point(1, x=1), sq.point(2, y=1)]),
+    "events_of_other_types": lambda: sq.from_events([sq.point(1, x=1)], schema={"x": pl.String}),
+    "events_of_mixed_times": lambda: sq.from_events([sq.point(1, x=1), sq.point(dt.date(2020, 1, 1), x=1)]),
+    "interval_backwards": lambda: sq.from_events([sq.interval(5, 3, x=1)]),
+    "end_edge_backwards": lambda: sq.from_events([sq.end_edge(3, 5, x=1)]),
+    "end_edge_at_its_start": lambda: sq.from_events([sq.end_edge(5, 5, x=1)]),
+    "end_edge_of_nothing": lambda: sq.from_events([sq.point(1, x=1), sq.end_edge(5, 2, x=1)]).collect(),
+    "late_event": lambda: sq.from_events([sq.point(9, x="a"), sq.point(4, x="b")]).collect(),
+    "unknown_policy": lambda: sq.from_events([sq.point(1, x=1)], disorder="drop"),  # type: ignore[arg-type]
+    "negative_wait": lambda: sq.from_events([sq.point(1, x=1)], disorder=sq.drop(wait=-1)),
+    "text_wait_on_integers": lambda: sq.from_events([sq.point(1, x=1)], disorder=sq.drop(wait="1s")),
+    "unsorted_push": lambda: pushed().push({"t": [9, 4], "x": [1, 2]}),
+    "late_push": lambda: pushed((9, 1)).push({"t": 4, "x": 2}),
+    "push_without_column": lambda: pushed().push({"t": 1}),
+    "push_with_extra_column": lambda: pushed().push({"t": 1, "x": 2, "y": 3}),
+    "push_of_wrong_type": lambda: pushed().push(pl.DataFrame({"t": [1], "x": ["a"]})),
+    "push_of_wrong_value": lambda: pushed().push([{"t": 1, "x": "a"}]),
+    "push_of_null_start": lambda: pushed().push({"t": [1, None], "x": [1, 2]}),
+    "push_of_uneven_columns": lambda: pushed().push({"t": [1, 2], "x": [1]}),
+    "push_of_no_rows_at_all": lambda: pushed().push(17),
+    "push_of_odd_rows": lambda: pushed().push([1, 2]),
+    "push_end_before_start": lambda: pushed_intervals().push({"t": 5, "u": 3}),
+    "push_unconnected": lambda: sq.source({"t": pl.Int64}, start="t").push({"t": 1}),
+    "push_after_complete": lambda: completed().push({"t": 1, "x": 2}),
+    "complete_twice": lambda: completed().complete(),
+    "punctuate_after_complete": lambda: completed().punctuate(5),
+    "punctuate_wrong_type": lambda: pushed().punctuate("noon"),
+    "subscribe_after_push": lambda: pushed((9, 1)).subscribe(print),
+    "collect_pushed": lambda: sq.source({"t": pl.Int64}, start="t").collect(),
+    "subscribe_stored": lambda: stream().subscribe(print),
+    "subscribe_unknown_emit": lambda: sq.source({"t": pl.Int64}, start="t").subscribe(print, emit="all"),
+    "subscribe_time_column": lambda: sq.source({"t": pl.Int64, "time": pl.Int64}, start="t").subscribe(print),
+    "source_without_start": lambda: sq.source({"t": pl.Int64}, start="tt"),
+    "max_delay_without_unit": lambda: sq.source({"t": pl.Int64}, start="t", max_delay=5),
+    "zero_punctuate_every": lambda: sq.source({"t": pl.Int64}, start="t", punctuate_every=0),
+    "no_such_file": lambda: sq.scan("nowhere/*.parquet", start="t"),
+    "no_path": lambda: sq.scan([], start="t"),
+    "unknown_format": lambda: sq.scan(parquet(), start="t", format="xml"),
+    "format_not_told": lambda: sq.scan(text("notes.txt", "a"), start="t"),
+    "half_written_parquet": lambda: sq.scan(half(parquet()), start="t"),
+    "half_written_ipc": lambda: sq.scan(half(ipc()), start="t"),
+    "unreadable_parquet": lambda: sq.scan(text("bad.parquet", "t,x\n1,2\n"), start="t"),
+    "half_written_ndjson": lambda: sq.scan(text("bad.ndjson", '{"t": 1}\n{"t"'), start="t").collect(),
+    "empty_csv": lambda: sq.scan(text("empty.csv", ""), start="t"),
+    "type_change": lambda: sq.scan([parquet(), parquet("b.parquet", x=["text"])], start="t"),
+    "column_gone": lambda: sq.scan([parquet(), parquet("b.parquet", y=[1])], start="t"),
+    "column_added": lambda: sq.scan([parquet(), parquet("b.parquet", x=[1], y=[1])], start="t"),
+    "csv_type_change": lambda: sq.scan(
+        [text("a.csv", "t,x\n1,2\n"), text("b.csv", "t,x\n1,two\n")], start="t"
+    ).collect(),
+    "csv_value_does_not_fit": lambda: sq.scan(text("a.csv", "t,x\n" + 200 * "1,2\n" + "1,two\n"), start="t").collect(),
+    "file_not_in_promised_order": lambda: sq.scan(
+        parquet("c.parquet", t=[5, 3], x=[1, 2]), start="t", sorted_by="t"
+    ).collect(),
+    "pushed_down_condition_fails": lambda: (
+        sq.scan(parquet("b.parquet", x=["text"]), start="t").where(sq.col("x").cast(pl.Int64) > 1).collect()
+    ),
+    "point_at_the_end_of_time": lambda: sq.from_frame({"t": [2**63 - 2]}, start="t").collect(),
+    "shift_beyond_time": lambda: sq.from_frame({"t": [2**62]}, start="t").shift(2**62).collect(),
+    "duration_beyond_time": lambda: stream().with_duration(2**64),
+    "result_beyond_its_type": lambda: (
+        sq.from_frame({"t": pl.Series([120], dtype=pl.Int8)}, start="t").shift(10).collect()
+    ),
+    "sum_beyond_int64": lambda: sq.from_frame({"t": [1, 1], "x": [2**62, 2**62]}, start="t").sum("x").collect(),
+    "to_parquet_nowhere": lambda: stream().to_parquet("nowhere/out.parquet"),
+    "collect_no_batch": lambda: stream().collect(batch_rows=0),
+}
+
+
+def raised(name: str) -> str:
+    with pytest.raises(SquillError) as caught:
+        CASES[name]()
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def golden() -> dict[str, str]:
+    sections = GOLDEN.read_text(encoding="utf-8").split("== ")[1:]
+    return dict(section.strip().split("\n", 1) for section in sections)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_says_what_is_wrong(name: str) -> None:
+    found = raised(name)
+    if UPDATE in os.environ:
+        texts = {**golden(), name: found}
+        listed = [f"== {case}\n{texts[case]}\n" for case in CASES if case in texts]
+        GOLDEN.write_text("\n".join(listed), encoding="utf-8")
+    assert found == golden()[name]
+
+
+def test_every_text_has_its_case() -> None:
+    assert list(golden()) == list(CASES)
