@@ -1,0 +1,96 @@
+"""The events that are measured, generated once from a fixed seed and kept as Arrow files.
+
+`events(n)` holds 30 days of clicks in time order. Users follow a Zipf law folded onto 300 k keys: half of the
+events fall on few hot users, the others are spread over all of them. A smaller n has fewer users in
+proportion, so that a user has as many events in a small input as in a large one and peers that are too slow
+for 10 M events can be compared per event.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+__all__ = ["DAYS", "EPOCH", "FULL", "events", "phrases", "users"]
+
+FULL = 10_000_000
+USERS = 300_000
+ADS = 1_000
+DAYS = 30
+DAY_US = 86_400_000_000
+# 2024-01-01, in the middle of nobody's summer time, in microseconds since 1970.
+EPOCH = 1_704_067_200_000_000
+PHRASES = 200_000
+FOLDER = Path(os.environ.get("SQUILL_BENCH_DATA", Path(__file__).parent / "data"))
+
+
+def users(n: int) -> int:
+    """Return how many users `events(n)` has."""
+    return max(100, USERS * n // FULL)
+
+
+def events(n: int) -> pl.DataFrame:
+    """Return n clicks: ts, user, user_name, ad_id, x.
+
+    `x` is a multiple of 1/64, so that sums are exact in whatever order they are added.
+    """
+    return _cached(f"events-{n}", lambda: _events(n))
+
+
+def phrases(n: int) -> pl.DataFrame:
+    """Return n searches: ts and phrase, some of which hold the words that the string predicates look for."""
+    return _cached(f"phrases-{n}", lambda: _phrases(n))
+
+
+def _events(n: int) -> pl.DataFrame:
+    rng = np.random.default_rng(2014)
+    # Hot users get any number, as in life, not the lowest ones.
+    numbers = rng.permutation(users(n))
+    user = numbers[rng.zipf(1.05, n) % users(n)]
+    frame = pl.DataFrame(
+        {
+            "ts": _times(rng, n),
+            "user": user,
+            "ad_id": rng.zipf(1.2, n) % ADS,
+            "x": rng.integers(0, 6_400, n) / 64,
+        }
+    )
+    name = pl.format("user-{}", pl.col("user").cast(pl.String).str.zfill(7))
+    return frame.with_columns(name.alias("user_name"))
+
+
+def _times(rng: np.random.Generator, n: int) -> pl.Series:
+    ticks = np.sort(rng.integers(EPOCH, EPOCH + DAYS * DAY_US, n))
+    return pl.Series(ticks).cast(pl.Datetime("us"))
+
+
+def _phrases(n: int) -> pl.DataFrame:
+    rng = np.random.default_rng(2015)
+    pool = pl.Series(_pool(rng))
+    return pl.DataFrame({"ts": _times(rng, n), "phrase": pool.gather(rng.integers(0, len(pool), n))})
+
+
+def _pool(rng: np.random.Generator) -> list[str]:
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(rng.choice(letters, size)) for size in rng.integers(2, 9, 3_000)]
+    # One phrase in a hundred or so has each of the words looked for; "vegas" alone is one in two thousand.
+    words += ["free", "vegas", "download"] * 10
+    made = [" ".join(rng.choice(words, size)) for size in rng.integers(1, 7, PHRASES)]
+    made[::2_000] = ["vegas"] * len(made[::2_000])
+    made[7::400] = [f"free {phrase} download" for phrase in made[7::400]]
+    return made
+
+
+def _cached(name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    path = FOLDER / f"{name}.arrow"
+    if not path.exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        make().write_ipc(part)
+        part.rename(path)
+    # In memory and in one piece: neither page faults nor chunks are part of what is measured.
+    return pl.read_ipc(path.read_bytes()).rechunk()

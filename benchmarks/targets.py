@@ -1,0 +1,167 @@
+"""What the benchmarks must show, and how each figure is read from the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks import bare_loop, batches, memory, relational, startup, stateless, windows
+from benchmarks.harness import Outcome, Spread
+from benchmarks.peers import polars_rewrites
+
+__all__ = ["Target", "Verdict", "verdicts"]
+
+MILLION = 1e6
+Figure = Callable[[Outcome], Spread | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One promise: a figure of one outcome stays on the right side of a limit; judged by its median."""
+
+    family: str
+    name: str
+    what: str
+    figure: Figure
+    limit: float
+    at_least: bool = False
+    unit: str = "×"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A target and what was measured; None when the sides it needs did not run."""
+
+    target: Target
+    measured: Spread | None
+
+    @property
+    def reached(self) -> bool | None:
+        if self.measured is None:
+            return None
+        if self.target.at_least:
+            return self.measured.median >= self.target.limit
+        return self.measured.median <= self.target.limit
+
+
+def verdicts(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
+    """Return the verdict on every target whose experiment was run."""
+    by_name = {(outcome.family, outcome.name): outcome for outcome in outcomes}
+    for target in TARGETS:
+        outcome = by_name.get((target.family, target.name))
+        if outcome is not None:
+            yield Verdict(target=target, measured=target.figure(outcome))
+
+
+def ratio(*sides: str, of: str | None = None) -> Figure:
+    """Return the first side's time over that of the fastest of these."""
+
+    def figure(outcome: Outcome) -> Spread | None:
+        present = [outcome.ratio(side, of) for side in sides if side in outcome]
+        return max(present, key=lambda spread: spread.median) if present else None
+
+    return figure
+
+
+def faster(*sides: str) -> Figure:
+    """Return how many times as fast as the fastest of these the first side is."""
+
+    def figure(outcome: Outcome) -> Spread | None:
+        slower = ratio(*sides)(outcome)
+        return None if slower is None else Spread(1 / slower.median, 1 / slower.high, 1 / slower.low)
+
+    return figure
+
+
+def speed(side: str | None = None) -> Figure:
+    """Return millions of events per second."""
+
+    def figure(outcome: Outcome) -> Spread:
+        found = (outcome.measured[0] if side is None else outcome[side]).events_per_second
+        return Spread(found.median / MILLION, found.low / MILLION, found.high / MILLION)
+
+    return figure
+
+
+def seconds(side: str) -> Figure:
+    return lambda outcome: outcome[side].spread
+
+
+def added_per_event(side: str) -> Figure:
+    """Return the nanoseconds per event that the first side takes beyond `side`."""
+
+    def figure(outcome: Outcome) -> Spread:
+        pairs = zip(outcome.measured[0].per_event, outcome[side].per_event, strict=True)
+        return Spread.of([(mine - its) * 1e9 for mine, its in pairs])
+
+    return figure
+
+
+def _windows(name: str, what: str, figure: Figure, limit: float, *, at_least: bool = False, unit: str = "×") -> Target:
+    return Target(family="windows", name=name, what=what, figure=figure, limit=limit, at_least=at_least, unit=unit)
+
+
+def _speed(name: str, millions: float) -> Target:
+    return _windows(name, "speed", speed(), millions, at_least=True, unit="M/s")
+
+
+def _startup(name: str, side: str, limit: float) -> Target:
+    return Target(family="startup", name=name, what=side, figure=seconds(side), limit=limit, unit="s")
+
+
+def _pushes(side: str, millions: float) -> Iterator[Target]:
+    for name in batches.PUSHES:
+        yield Target(
+            family="batches", name=name, what=side, figure=speed(side), limit=millions, at_least=True, unit="M/s"
+        )
+
+
+def _cuts(names: Sequence[str], limit: float) -> Iterator[Target]:
+    what = "time over that of 1 M-row batches"
+    for name in names:
+        yield Target(family="batches", name=name, what=what, figure=ratio(batches.LARGE), limit=limit)
+
+
+def _polars(family: str, names: Sequence[str], limit: float) -> Iterator[Target]:
+    for name in names:
+        yield Target(family=family, name=name, what="time over Polars'", figure=ratio(stateless.POLARS), limit=limit)
+
+
+NATURAL = (polars_rewrites.NATURAL, polars_rewrites.EXPLODED)
+PACKED = (polars_rewrites.PACKED, polars_rewrites.STREAMED)
+TARGETS = (
+    _speed(windows.HOURLY, 8),
+    _windows(windows.HOURLY, "time over the bare loop's", ratio(bare_loop.BARE_LOOP), 2),
+    _windows(windows.HOURLY, "speed over natural Polars", faster(*NATURAL), 3, at_least=True),
+    _windows(windows.HOURLY, "time over packed Polars", ratio(*PACKED), 1.3),
+    _speed(windows.MINUTELY, 5),
+    _speed(windows.SEVERAL, 2),
+    _speed(windows.STRINGS, 4),
+    *_polars("stateless", [query.name for query in stateless.NUMERIC], 1.2),
+    Target(
+        family="stateless",
+        name=stateless.PASS_THROUGH,
+        what="added to the columns alone",
+        figure=added_per_event(stateless.NO_OPERATOR),
+        limit=1,
+        unit="ns/event",
+    ),
+    *_polars("stateless", [query.name for query in stateless.STRINGS], 1.1),
+    *_polars("relational", relational.NAMES, 1.3),
+    *_cuts(list(batches.PLAIN_CUTS), 2),
+    *_cuts(list(batches.FILTERED_CUTS), 4),
+    *_pushes(batches.COALESCED, 1),
+    *_pushes(batches.ALONE, 0.2),
+    Target(
+        family="memory",
+        name=memory.NAME,
+        what="highest memory later over early",
+        figure=lambda outcome: Spread.of([outcome[memory.LATER].values[0] / outcome[memory.EARLY].values[0]]),
+        limit=1.1,
+    ),
+    _startup(startup.IMPORT, startup.BEYOND, 0.2),
+    _startup(startup.FIRST, startup.CACHED, 1.5),
+    _startup(startup.FIRST, startup.EMPTY, 10),
+    _startup(startup.UNSEEN, startup.NEW_AGGREGATE, 2.5),
+    _startup(startup.UNSEEN, startup.NEW_KEYS, 2.5),
+)

@@ -1,0 +1,89 @@
+"""Squill: temporal, progressive and skew-proof analytics for Spark.
+
+A query is written once and gives the same answer in-process, on a Spark cluster over stored data, and
+continuously over live data.
+"""
+
+from polars import col
+
+from squill import errors
+from squill.cluster import Cluster, local, spark
+from squill.ingest import (
+    adjust,
+    drop,
+    end_edge,
+    from_events,
+    from_frame,
+    interval,
+    point,
+    punctuation,
+    scan,
+    source,
+    start_edge,
+    throw,
+)
+from squill.plan.codec import codec
+from squill.plan.expressions import end, start
+from squill.plan.functions import (
+    aggregate_fn,
+    collect_list,
+    count,
+    count_distinct,
+    count_not_null,
+    first,
+    last,
+    max,
+    mean,
+    min,
+    percentile,
+    product,
+    std,
+    sum,
+    top_k,
+    var,
+)
+from squill.sharded import ShardedStream
+from squill.stream import Stream
+
+__all__ = [
+    "Cluster",
+    "ShardedStream",
+    "Stream",
+    "adjust",
+    "aggregate_fn",
+    "codec",
+    "col",
+    "collect_list",
+    "count",
+    "count_distinct",
+    "count_not_null",
+    "drop",
+    "end",
+    "end_edge",
+    "errors",
+    "first",
+    "from_events",
+    "from_frame",
+    "interval",
+    "last",
+    "local",
+    "max",
+    "mean",
+    "min",
+    "percentile",
+    "point",
+    "product",
+    "punctuation",
+    "scan",
+    "source",
+    "spark",
+    "start",
+    "start_edge",
+    "std",
+    "sum",
+    "throw",
+    "top_k",
+    "var",
+]
+
+__version__ = "0.1.0"

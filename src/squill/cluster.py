@@ -1,0 +1,160 @@
+"""Clusters: where sharded queries run. `local` is threads of this process, `spark` a Spark session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from squill import ingest
+from squill.plan.build.movement import split
+from squill.plan.expressions import IntoExpression
+from squill.sharded import ShardedStream
+from squill.stream import Stream
+from squill.time import Duration
+
+if TYPE_CHECKING:
+    from squill.runtime.runtime import Runtime
+
+__all__ = ["Cluster", "local", "spark"]
+
+Names = str | Sequence[str] | None
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Cluster:
+    """Shards to run queries on. As a context it closes itself."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @property
+    def shards(self) -> int:
+        """How many shards run at once; what data is cut into unless the plan says otherwise."""
+        return self._runtime.shards
+
+    @property
+    def runtime(self) -> Runtime:
+        """What runs the shards."""
+        return self._runtime
+
+    def __repr__(self) -> str:
+        return f"Cluster({self._runtime.describe()})"
+
+    def from_frame(
+        self,
+        frame: Any,
+        start: IntoExpression | None = None,
+        end: IntoExpression | None = None,
+        lifetime: str = "point",
+        *,
+        shards: int | None = None,
+        name: str | None = None,
+        keep_time: bool = False,
+        sorted_by: Names = None,
+        packed: Names = None,
+        duration: Duration | None = None,
+        unique: Names = None,
+        trust: bool = False,
+    ) -> ShardedStream:
+        """Return the rows of a table, cut into `shards` ranges of rows; see `squill.from_frame`."""
+        stream = ingest.from_frame(
+            frame,
+            start,
+            end,
+            lifetime,
+            name=name,
+            keep_time=keep_time,
+            sorted_by=sorted_by,
+            packed=packed,
+            duration=duration,
+            unique=unique,
+            trust=trust,
+        )
+        return self._split(stream, shards, "from_frame")
+
+    def scan(
+        self,
+        paths: Paths,
+        start: IntoExpression | None = None,
+        end: IntoExpression | None = None,
+        lifetime: str = "point",
+        *,
+        shards: int | None = None,
+        format: str | None = None,  # noqa: A002  (the public name)
+        name: str | None = None,
+        keep_time: bool = False,
+        sorted_by: Names = None,
+        packed: Names = None,
+        duration: Duration | None = None,
+        unique: Names = None,
+        trust: bool = False,
+    ) -> ShardedStream:
+        """Return the rows of files, each file read by one of `shards` shards; see `squill.scan`."""
+        stream = ingest.scan(
+            paths,
+            start,
+            end,
+            lifetime,
+            format=format,
+            name=name,
+            keep_time=keep_time,
+            sorted_by=sorted_by,
+            packed=packed,
+            duration=duration,
+            unique=unique,
+            trust=trust,
+        )
+        return self._split(stream, shards, "scan")
+
+    def _split(self, stream: Stream, shards: int | None, operator: str) -> ShardedStream:
+        return ShardedStream(self, split(stream.plan, self.shards if shards is None else shards, operator))
+
+    def close(self) -> None:
+        """Give back what the cluster holds: a Spark session that it started is stopped."""
+        self._runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def local(cores: int | None = None) -> Cluster:
+    """Return a cluster of threads in this process; `cores` is how many, as many as the machine has.
+
+    Examples
+    --------
+    >>> with sq.local(cores=2) as cluster:
+    ...     print(cluster)
+    Cluster(local, 2 threads)
+    """
+    from squill.runtime.local import LocalRuntime
+
+    return Cluster(LocalRuntime(len(os.sched_getaffinity(0)) if cores is None else cores))
+
+
+def spark(
+    session: object | None = None,
+    *,
+    master: str | None = None,
+    machines: int | None = None,
+    cores: int = 1,
+    folder: str | os.PathLike[str] | None = None,
+    compression: str | None = None,
+) -> Cluster:
+    """Return a cluster on a Spark session: yours, or one started for it (`master`, local[*] unless told).
+
+    A machine is one Spark task that runs `cores` shards on threads; `machines` defaults to the tasks that can
+    run at once. Rows move between tasks as Arrow files in `folder`, which all machines must see; on one host
+    the temporary folder does. `compression` of these files is None, "lz4" or "zstd".
+    """
+    from squill.runtime.spark import start_runtime
+
+    return Cluster(
+        start_runtime(session, master=master, machines=machines, cores=cores, folder=folder, compression=compression)
+    )

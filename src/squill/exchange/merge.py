@@ -1,0 +1,107 @@
+"""Many sorted runs become one, in sync order.
+
+A *run* is what one producer sent: batches whose sync never decreases. The merge holds the head batch of every
+run. When the earliest head ends before any other begins, it is handed on whole, uncopied; so runs that do not
+overlap, such as the row ranges of a sorted frame, cost nothing. Otherwise every head is cut at the earliest
+end among them, because up to there nothing more can come, and the pieces are merged: a cascade of binary
+merges over (time, row number) alone, then one gather per column. Rows are moved once, whatever the number of
+runs. Of equal times the earlier run's rows come first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from squill.engine.batch import Batch, Int64s
+from squill.exchange.kernels.merge import merge_neighbours
+
+__all__ = ["merge_order", "merge_runs"]
+
+Head = tuple[int, int, Batch, Iterator[Batch]]
+"""First sync, number of the run, the batch, and what follows it."""
+
+
+def merge_runs(runs: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
+    """Yield the rows of all runs in sync order, in batches.
+
+    Memory: one batch per run, and the merged copy of their overlap.
+    """
+    heads: list[Head] = []
+    for number, run in enumerate(runs):
+        _advance(heads, number, iter(run))
+    while heads:
+        _, number, batch, rest = heads[0]
+        # In a heap the second smallest is one of the next two.
+        if len(heads) == 1 or (int(batch.sync[-1]), number) < min(head[:2] for head in heads[1:3]):
+            heapq.heappop(heads)
+            yield batch
+            _advance(heads, number, rest)
+        else:
+            yield _merge_overlap(heads)
+
+
+def _advance(heads: list[Head], number: int, rest: Iterator[Batch]) -> None:
+    for batch in rest:
+        if len(batch):
+            heapq.heappush(heads, (int(batch.sync[0]), number, batch, rest))
+            return
+
+
+def _merge_overlap(heads: list[Head]) -> Batch:
+    """Take every row up to the earliest end of a head, and refill."""
+    bound = min(int(batch.sync[-1]) for _, _, batch, _ in heads)
+    pieces: list[tuple[int, Batch]] = []
+    while heads and heads[0][0] <= bound:
+        _, number, batch, rest = heapq.heappop(heads)
+        size = int(np.searchsorted(batch.sync, bound, side="right"))
+        pieces.append((number, batch.slice(0, size)))
+        if size < len(batch):
+            left = batch.slice(size, len(batch))
+            heapq.heappush(heads, (int(left.sync[0]), number, left, rest))
+        else:
+            _advance_past(heads, number, rest, bound, pieces)
+    pieces.sort(key=lambda piece: piece[0])
+    return _merged([piece for _, piece in pieces])
+
+
+def _advance_past(
+    heads: list[Head], number: int, rest: Iterator[Batch], bound: int, pieces: list[tuple[int, Batch]]
+) -> None:
+    """Refill from one run; batches that lie wholly at the bound belong to the rows being taken."""
+    for batch in rest:
+        if not len(batch):
+            continue
+        if int(batch.sync[-1]) > bound:
+            heapq.heappush(heads, (int(batch.sync[0]), number, batch, rest))
+            return
+        pieces.append((number, batch))
+
+
+def _merged(pieces: Sequence[Batch]) -> Batch:
+    if len(pieces) == 1:
+        return pieces[0]
+    return Batch.concat(pieces).take(merge_order([piece.sync for piece in pieces]))
+
+
+def merge_order(runs: Sequence[Int64s]) -> npt.NDArray[np.uint32]:
+    """Return the order that sorts the concatenated runs, each of which is sorted.
+
+    Examples
+    --------
+    >>> merge_order([np.array([1, 4]), np.array([2, 4]), np.array([0])]).tolist()
+    [4, 0, 2, 1, 3]
+    """
+    bounds = np.cumsum([0, *(len(run) for run in runs)])
+    times = np.concatenate(runs)
+    rows = np.arange(len(times), dtype=np.uint32)
+    new_times, new_rows = np.empty_like(times), np.empty_like(rows)
+    while len(bounds) > 2:
+        merge_neighbours(times, rows, bounds, new_times, new_rows)
+        times, new_times = new_times, times
+        rows, new_rows = new_rows, rows
+        bounds = np.append(bounds[:-1:2], bounds[-1])
+    return rows

@@ -1,0 +1,150 @@
+"""Arrow files that carry batches from producers to receivers.
+
+A producer writes one file: batches for all receivers, one after the other as they come, each a *segment*. The
+segments' places are kept by receiver and become part of the manifest: a file by itself says nothing, so what an
+attempt that was not accepted has written is never read. While it is written the file ends in ``.part``. A
+receiver maps the file and decodes its segments where they lie, after comparing their checksums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from squill.engine.batch import Batch
+from squill.engine.columns import all_valid
+from squill.engine.kernels.hashing import hash_bytes
+from squill.errors import InternalError
+from squill.exchange.codec import decode, encode
+from squill.plan.schema import Schema
+
+__all__ = ["MANIFEST", "Run", "SegmentWriter", "read_run", "runs_for"]
+
+ALIGNMENT = 64
+"""Segments begin at multiples of this many bytes, so that mapped columns are aligned."""
+
+Segments = npt.NDArray[np.int64]
+
+MANIFEST = pa.schema(
+    [
+        ("fragment", pa.int32()),
+        ("shard", pa.int32()),
+        ("attempt", pa.int64()),
+        ("receiver", pa.int32()),
+        ("path", pa.string()),
+        ("rows", pa.int64()),
+        ("min_sync", pa.int64()),
+        ("max_sync", pa.int64()),
+        ("segments", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one attempt of one producer has for one receiver: a line of the manifest.
+
+    `segments` holds (offset, length, checksum) as int64 for each batch, in sync order.
+    """
+
+    fragment: int
+    shard: int
+    attempt: int
+    receiver: int
+    path: str
+    rows: int
+    min_sync: int
+    max_sync: int
+    segments: bytes
+
+
+def runs_for(receiver: int, manifest: pa.Table) -> list[Run]:
+    """Return what the receiver is sent according to the manifest, in the order of the producers."""
+    lines = manifest.select(MANIFEST.names).filter(pc.field("receiver") == receiver)
+    return [Run(**line) for line in lines.sort_by("shard").to_pylist()]
+
+
+class SegmentWriter:
+    """Writes one producer's file. As a context: left by an error, it leaves no file."""
+
+    def __init__(self, path: Path, *, fragment: int, shard: int, attempt: int, compression: str | None = None) -> None:
+        self._path = path
+        self._part = path.with_name(path.name + ".part")
+        self._identity = {"fragment": fragment, "shard": shard, "attempt": attempt}
+        self._compression = compression
+        self._file: BinaryIO | None = None
+        self._offset = 0
+        self._segments: dict[int, list[tuple[int, int, int]]] = {}
+        self._bounds: dict[int, tuple[int, int, int]] = {}
+
+    def __enter__(self) -> Self:
+        self._file = self._part.open("xb")
+        return self
+
+    def send(self, receiver: int, batch: Batch) -> None:
+        """Add a batch; per receiver they come in sync order."""
+        assert self._file is not None
+        data = encode(batch, self._compression)
+        self._file.write(data)
+        self._segments.setdefault(receiver, []).append((self._offset, data.size, checksum(data)))
+        rows, first, _ = self._bounds.get(receiver, (0, int(batch.sync[0]), 0))
+        self._bounds[receiver] = (rows + len(batch), first, int(batch.sync[-1]))
+        padding = -data.size % ALIGNMENT
+        self._file.write(bytes(padding))
+        self._offset += data.size + padding
+
+    def runs(self) -> list[Run]:
+        """Return the manifest lines of what was written, in the order of the receivers."""
+        return [self._run(receiver) for receiver in sorted(self._segments)]
+
+    def _run(self, receiver: int) -> Run:
+        rows, first, last = self._bounds[receiver]
+        segments = np.array(self._segments[receiver], np.int64).tobytes()
+        return Run(
+            **self._identity,
+            receiver=receiver,
+            path=str(self._path),
+            rows=rows,
+            min_sync=first,
+            max_sync=last,
+            segments=segments,
+        )
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        assert self._file is not None
+        try:
+            self._file.close()
+            if kind is None:
+                self._part.rename(self._path)
+        finally:
+            if kind is not None:
+                self._part.unlink(missing_ok=True)
+
+
+def checksum(data: pa.Buffer) -> int:
+    """Return XXH64 of the bytes, as a signed number."""
+    content = np.frombuffer(data, np.uint8)
+    content.flags.writeable = False
+    offsets = np.array([0, len(content)])
+    offsets.flags.writeable = False
+    out = np.empty(1, np.uint64)
+    hash_bytes(offsets, content, all_valid(1), out)
+    return int(out.view(np.int64)[0])
+
+
+def read_run(run: Run, schema: Schema) -> Iterator[Batch]:
+    """Yield a run's batches; numbers in them are views of the mapped file, which may be deleted meanwhile."""
+    with pa.memory_map(run.path) as mapped:
+        content = mapped.read_buffer()
+        for offset, length, expected in np.frombuffer(run.segments, np.int64).reshape(-1, 3).tolist():
+            data = content.slice(min(offset, content.size), min(length, max(content.size - offset, 0)))
+            if data.size != length or checksum(data) != expected:
+                raise InternalError(f"{run.path}: the segment at {offset} is not what fragment {run.fragment} wrote")
+            yield decode(data, schema)

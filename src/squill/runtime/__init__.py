@@ -1,0 +1,1 @@
+"""Where shards run and how batches travel between them: `local` on threads, `spark` in Spark tasks."""

@@ -1,0 +1,168 @@
+"""Spark sessions: start one that suits us, or take one as it is and say what it lacks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from squill.errors import ClusterError, PlanError
+from squill.exchange.codec import COMPRESSIONS
+from squill.runtime.spark.runtime import SparkRuntime
+
+__all__ = ["start_runtime", "start_session"]
+
+LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*(\d+))?\])?")
+TASK_ATTEMPTS = 4
+"""Spark's default everywhere but on local masters, where a task has one attempt unless the master says more."""
+PACKAGE_FOLDER = Path(__file__).resolve().parents[3]
+QUIET_LOG = Path(__file__).resolve().with_name("log4j2.properties")
+
+
+def start_runtime(
+    session: Any,
+    *,
+    master: str | None,
+    machines: int | None,
+    cores: int,
+    folder: str | os.PathLike[str] | None,
+    compression: str | None,
+) -> SparkRuntime:
+    """Return a runtime on the session, or on one started for it."""
+    for name, value in (("machines", machines), ("cores", cores)):
+        if value is not None and value < 1:
+            raise PlanError(f"spark: {name} is {value}", "give at least 1.")
+    if compression is not None and compression not in COMPRESSIONS:
+        raise PlanError(f"spark: compression is {compression!r}", f"use None or one of {', '.join(COMPRESSIONS)}.")
+    if session is not None and master is not None:
+        raise PlanError("spark: both a session and a master are given", "give one; a session has its master.")
+    owned = session is None
+    if owned:
+        session = start_session(master or "local[*]", cores)
+    try:
+        return SparkRuntime(
+            session,
+            machines=_machines(session, machines, cores),
+            cores=cores,
+            folder=_folder(session, folder),
+            compression=compression,
+            owns_session=owned,
+        )
+    except BaseException:
+        if owned:
+            session.stop()
+        raise
+
+
+def start_session(master: str, cores: int) -> SparkSession:
+    """Start a session: quiet, in UTC, with this Python, tasks of `cores` cores, and workers forked ready."""
+    _check_java()
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        raise ClusterError(
+            f"spark: a Spark session is running already (master {running.conf.get('spark.master')})",
+            "give it to us, sq.spark(session), or stop it first.",
+        )
+    python_path = os.pathsep.join(filter(None, [str(PACKAGE_FOLDER), os.environ.get("PYTHONPATH")]))
+    settings = {
+        "spark.app.name": "squill",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.task.cpus": str(cores),
+        "spark.python.daemon.module": "squill.runtime.spark.daemon",
+        "spark.executorEnv.POLARS_MAX_THREADS": str(cores),
+        "spark.executorEnv.PYTHONPATH": python_path,
+    }
+    builder = SparkSession.builder.master(_with_attempts(master))
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _environment():
+        session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") if not home else shutil.which(str(Path(home) / "bin" / "java"))
+    if java is None:
+        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
+        raise ClusterError(
+            f"spark: there is no java {where}, and Spark needs Java 17 or newer",
+            "on Debian or Ubuntu: apt-get install openjdk-17-jre-headless; or let JAVA_HOME name a JDK's folder.",
+        )
+
+
+def _with_attempts(master: str) -> str:
+    """Let failed tasks be tried again on local masters too: ``local[2]`` becomes ``local[2,4]``."""
+    match = LOCAL.fullmatch(master)
+    if match is None or match.group(2) is not None:
+        return master
+    return f"local[{match.group(1) or 1},{TASK_ATTEMPTS}]"
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Let workers run the driver's interpreter, unless somebody has chosen one, and let Java start quietly.
+
+    Spark reads both from the environment while it starts; afterwards it is as it was.
+    """
+    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "SPARK_SUBMIT_OPTS")}
+    options = [before["SPARK_SUBMIT_OPTS"] or "", f"-Dlog4j2.configurationFile={QUIET_LOG.as_uri()}"]
+    os.environ["PYSPARK_PYTHON"] = before["PYSPARK_PYTHON"] or sys.executable
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, options))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _machines(session: Any, machines: int | None, cores: int) -> int:
+    """Return how many tasks make up the cluster, after checking that one task may use `cores` cores."""
+    allowed = int(session.conf.get("spark.task.cpus", "1"))
+    if cores > allowed:
+        raise ClusterError(
+            f"spark: cores is {cores}, but the session gives a task {allowed}",
+            f"start the session with --conf spark.task.cpus={cores}, or let cores be at most {allowed}.",
+        )
+    slots = _slots(session, machines)
+    if slots < allowed:
+        raise ClusterError(
+            f"spark: a task needs {allowed} cores, but the master has {slots}",
+            f"use fewer cores, or a master with more, such as local[{allowed}].",
+        )
+    return slots // allowed if machines is None else machines
+
+
+def _slots(session: Any, machines: int | None) -> int:
+    try:
+        slots: int = session.sparkContext.defaultParallelism
+    except Exception as error:  # Spark Connect has no context, and says so with errors of several kinds
+        if machines is None:
+            raise ClusterError("spark: this session does not say how many tasks it runs", "give machines=.") from error
+        return sys.maxsize
+    return slots
+
+
+def _folder(session: Any, folder: str | os.PathLike[str] | None) -> Path:
+    if folder is not None:
+        return Path(folder).resolve()
+    master = session.conf.get("spark.master", "")
+    if not master.startswith("local"):
+        raise ClusterError(
+            f"spark: the machines of {master or 'this session'} need a folder that they all see",
+            'give one: sq.spark(session, folder="/mnt/shared").',
+        )
+    return Path(tempfile.gettempdir())
