@@ -79,7 +79,9 @@ def _pool(rng: np.random.Generator) -> list[str]:
     words = ["".join(rng.choice(letters, size)) for size in rng.integers(2, 9, 3_000)]
     # One phrase in a hundred or so has each of the words looked for; "vegas" alone is one in two thousand.
     words += ["free", "vegas", "download"] * 10
-    made = [" ".join(rng.choice(words, size)) for size in rng.integers(1, 7, PHRASES)]
+    chosen = rng.integers(0, len(words), (PHRASES, 6))
+    sizes = rng.integers(1, 7, PHRASES)
+    made = [" ".join(words[word] for word in row[:size]) for row, size in zip(chosen, sizes, strict=True)]
     made[::2_000] = ["vegas"] * len(made[::2_000])
     made[7::400] = [f"free {phrase} download" for phrase in made[7::400]]
     return made

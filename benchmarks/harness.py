@@ -20,8 +20,8 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 __all__ = [
-    "Comparison", "DifferentAnswerError", "Experiment", "Measured", "Outcome", "Settings", "Side", "Spread", "assert_same_rows",
-    "same",
+    "Comparison", "DifferentAnswerError", "Experiment", "Measured", "Outcome", "Settings", "Side", "Spread",
+    "assert_same_rows", "same",
 ]  # fmt: skip
 
 Run = Callable[[], Any]

@@ -31,10 +31,10 @@ def main() -> int:
     experiments = _experiments(given.families or FAMILIES, given.only)
     try:
         _check(experiments, settings)
+        outcomes = _measure(experiments, settings)
     except DifferentAnswerError as error:
-        print(f"\nNothing was measured, as the answers differ.\n{error}", file=sys.stderr)
+        print(f"\nStopped, as the figures would mean nothing.\n{error}", file=sys.stderr)
         return 1
-    outcomes = _measure(experiments, settings)
     verdicts = list(targets.verdicts(outcomes))
     print(f"\n{report.verdict_table(verdicts)}")
     if settings.events != data.FULL:

@@ -93,7 +93,13 @@ def _first(name: str, query: str) -> Startup:
 
     def cached(_: int) -> float:
         with _warm_cache() as cache:
-            return _seconds(code, cache)
+            before = _file_count(cache)
+            seconds = _seconds(code, cache)
+            if _file_count(cache) != before:
+                raise DifferentAnswerError(
+                    "startup: a cached kernel was compiled again; did its source change just now?"
+                )
+            return seconds
 
     def empty(_: int) -> float:
         with tempfile.TemporaryDirectory(prefix="squill-bench-") as cache:
@@ -130,6 +136,10 @@ def _warmed() -> str:
         _warm.append(tempfile.TemporaryDirectory(prefix="squill-bench-"))
         _seconds(f"{PRELUDE}{WINDOWED}{GROUPED}{STOP}", _warm[0].name)
     return _warm[0].name
+
+
+def _file_count(folder: str) -> int:
+    return sum(path.is_file() for path in Path(folder).rglob("*"))
 
 
 def _seconds(code: str, cache: str | None = None) -> float:

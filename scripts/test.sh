@@ -35,7 +35,9 @@ kernel_tests() {
         echo "error: no folder tests/unit/**/kernels, so no kernel was checked" >&2
         return 1
     fi
-    NUMBA_BOUNDSCHECK=1 "${pytest[@]}" -m "not spark and not faults" "${folders[@]}"
+    # The operators and folds reach the loops that have no test of their own.
+    NUMBA_BOUNDSCHECK=1 "${pytest[@]}" -n 2 --dist loadfile -m "not spark and not faults" "${folders[@]}" \
+        tests/unit/engine/operators tests/unit/engine/aggregation
 }
 
 stage "checks: lint, format, types, import rules" scripts/check.sh || finish

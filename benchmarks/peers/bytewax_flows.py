@@ -17,7 +17,7 @@ __all__ = ["BYTEWAX", "bytewax_hopping", "bytewax_module", "bytewax_side"]
 
 BYTEWAX = "bytewax"
 MISSING = None if find_spec("bytewax") else "not installed (make bench installs it)"
-COPIED_EVENTS = 300_000
+COPIED_EVENTS = 100_000
 ORIGIN = datetime(2023, 1, 1, tzinfo=UTC)
 BATCH = 1_000
 
@@ -37,8 +37,8 @@ def bytewax_side(step: Callable[[Any], Any], rows: Callable[[list[Row]], pl.Data
 
 def bytewax_hopping(query: Hopping) -> Side | None:
     """Return a sliding window of Bytewax, or None when so few events would fit that nothing is learnt."""
-    most = COPIED_EVENTS // query.copies
-    if most < 1_000:
+    most = min(10_000, COPIED_EVENTS // query.copies)
+    if most < 500:
         return None
     return Side(
         name=BYTEWAX,

@@ -21,7 +21,7 @@ STREAMED = "polars, packed integers, streaming"
 
 # Key and hop share one integer: 20 bits of hops after the data's beginning, the key above them.
 HOP_BITS = 20
-COPIED_ROWS = 20_000_000
+COPIED_ROWS = 5_000_000
 
 Engine = Literal["in-memory", "streaming"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -61,7 +62,7 @@ def text(column: Any) -> Any:
     return column.astype("U") if column.dtype == object else column
 
 
-QUERIES = {
+QUERIES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "hopping": hopping,
     "filter": lambda given, query: given.filter(given["x"] >= query["least"]),
     "project": lambda given, _: tp.glue(given["user"], (given["x"] * 2.0 + 1.0).rename("y")),

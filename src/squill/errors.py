@@ -98,8 +98,7 @@ class NotRowWiseError(PlanError):
 
     def __init__(self, operator: str, kind: str, expression: str) -> None:
         super().__init__(
-            f"{operator}: {kind!r} in {expression} looks beyond its own row; "
-            "expressions here see one event at a time",
+            f"{operator}: {kind!r} in {expression} looks beyond its own row; expressions here see one event at a time",
             "use aggregate(...) with sq.sum, sq.mean, … for values over several events, "
             "or map_batches(...) for your own row-wise function.",
         )

@@ -67,7 +67,8 @@ class TimeType:
             return cls(instance)
         raise TimeTypeError(
             f"column {column!r} is {instance}; a time is a Date, a Datetime or an integer",
-            f"convert it first, for instance pl.col({column!r}).str.to_datetime() or .cast(pl.Datetime('us')).",
+            f"convert it first, for instance pl.col({column!r}).str.to_datetime('%Y-%m-%d %H:%M:%S') "
+            "or .cast(pl.Datetime('us')).",
         )
 
     @property

@@ -71,9 +71,7 @@ def trimmed(output: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_id)
-def test_snippets_print_what_the_page_says(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snippets_print_what_the_page_says(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(path, with_spark=False)
 

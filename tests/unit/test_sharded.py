@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -35,8 +35,8 @@ REFUSED: dict[str, tuple[Wrong, str]] = {
     "no key": (lambda s: s.redistribute(), "redistribute: the stream has no key"),
     "no shards": (lambda s: s.rekey("ad").redistribute(0), "redistribute: 0 is not a number of shards"),
     "no columns": (lambda s: s.rekey(), "rekey: no key is given"),
-    "not a function": (lambda s: s.query(3), "query: 3 is not a function"),
-    "not a stream": (lambda s: s.query(lambda g: 3), "query: the function returned int, not a Stream"),
+    "not a function": (lambda s: s.query(cast(Any, 3)), "query: 3 is not a function"),
+    "not a stream": (lambda s: s.query(lambda _: cast(Any, 3)), "query: the function returned int, not a Stream"),
     "another stream": (
         lambda s: s.query(lambda g: sq.from_frame({"t": [1]}, start="t")),
         "query: the function returned a stream that is not made from its argument",
@@ -55,7 +55,7 @@ def test_wrong_plan_is_refused_while_it_is_built(clicks: sq.ShardedStream, wrong
 
 
 def test_missing_key_column_lists_near_names(clicks: sq.ShardedStream) -> None:
-    with pytest.raises(ColumnNotFoundError, match="rekey: there is no column 'usr'.*\nHint: did you mean 'user'"):
+    with pytest.raises(ColumnNotFoundError, match=r"rekey: there is no column 'usr'.*\nHint: did you mean 'user'"):
         clicks.rekey("usr")
 
 

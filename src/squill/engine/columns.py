@@ -323,9 +323,7 @@ def _packed(bits: Array) -> pa.Buffer:
     return pa.py_buffer(np.packbits(bits, bitorder="little"))
 
 
-def series_from(
-    name: str, values: Array | tuple[Int64s, Int64s], valid: Array | None, dtype: pl.DataType
-) -> pl.Series:
+def series_from(name: str, values: Array | tuple[Int64s, Int64s], valid: Array | None, dtype: pl.DataType) -> pl.Series:
     """Return a Series of `dtype` over physical values as `values_of` gives them, sharing their memory.
 
     The arrays are handed over and must not change afterwards. Values of another width are converted
@@ -371,14 +369,10 @@ def _decimals_from(
     pairs = np.empty((len(high), 2), dtype=_INT64)
     pairs[:, 0] = low
     pairs[:, 1] = high
-    return pl.Series(
-        name, pa.Array.from_buffers(_arrow_type(dtype), len(high), [validity, pa.py_buffer(pairs)])
-    )
+    return pl.Series(name, pa.Array.from_buffers(_arrow_type(dtype), len(high), [validity, pa.py_buffer(pairs)]))
 
 
-def series_from_bytes(
-    name: str, offsets: Int64s, data: Array, valid: Array | None, dtype: pl.DataType
-) -> pl.Series:
+def series_from_bytes(name: str, offsets: Int64s, data: Array, valid: Array | None, dtype: pl.DataType) -> pl.Series:
     """Return a String, Binary, Categorical or Enum Series over offsets and data as `bytes_of` gives them.
 
     The bytes of text must be valid UTF-8, as they are when they came from `bytes_of`; they are not checked.

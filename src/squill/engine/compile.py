@@ -64,8 +64,7 @@ class Pipeline:
         """Tell every operator how its consumers want ends; consumers come later in plan order."""
         for operator in reversed(self.operators):
             wishes = {
-                consumer.demand if consumer.demands is None else consumer.demands
-                for consumer, _ in operator.consumers
+                consumer.demand if consumer.demands is None else consumer.demands for consumer, _ in operator.consumers
             }
             demand = wishes.pop() if len(wishes) == 1 else EDGES
             if demand == NUMBERED and not (operator.numbers_rows or operator.demands is None):

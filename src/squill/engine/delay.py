@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from squill.engine.batch import Batch
+from squill.engine.matching import without_cancelled
 from squill.engine.operator import Operator, OperatorState
 from squill.engine.time_queue import TimeQueue
 from squill.plan.node import Node
 
-__all__ = ["DelayOperator"]
+__all__ = ["CancellingDelayOperator", "DelayOperator"]
 
 
 class DelayOperator(Operator):
@@ -60,3 +61,30 @@ class DelayOperator(Operator):
     @property
     def state_rows(self) -> int:
         return len(self._queue)
+
+
+class CancellingDelayOperator(DelayOperator):
+    """Some of the rows that wait are taken back before they are due.
+
+    `map` puts an equal row (times and payload) into `_cancelled` for each.
+    """
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self._cancelled = TimeQueue()
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        self._queue.add(self.map(batch))
+        self._emit_due(self.release(int(batch.sync[-1])))
+
+    def _emit_due(self, until: int) -> None:
+        due = without_cancelled(self._queue.pop_until(until), self._cancelled.pop_until(until))
+        if due is not None:
+            self.emit(due)
+
+    def save(self) -> OperatorState:
+        return {**super().save(), "cancelled": self._cancelled.save()}
+
+    def load(self, state: OperatorState) -> None:
+        super().load(state)
+        self._cancelled.load(state["cancelled"])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from squill.engine.batch import Int64s
+from squill.time import INFINITY
 
 __all__ = ["expand", "next_grid_point"]
 
 
 def next_grid_point(times: Int64s, period: int, offset: int) -> Int64s:
-    """Return the first offset + k·period after each time."""
-    return times - (times - offset) % period + period
+    """Return the first offset + k·period after each time; infinity where that leaves the range of times."""
+    rest = period - (times % period - offset % period) % period
+    return times + np.minimum(rest, INFINITY - np.maximum(times, 0))
 
 
 def expand(first: Int64s, last: Int64s, period: int) -> tuple[Int64s, Int64s]:

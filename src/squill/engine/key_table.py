@@ -203,9 +203,7 @@ class KeyTable:
             When a slot holds no key; those before it have been released.
         """
         given = _given(slots)
-        code, row = kernels.release_slots(
-            given, self._table, self._hashes, self._keys.lengths, self._free, self._state
-        )
+        code, row = kernels.release_slots(given, self._table, self._hashes, self._keys.lengths, self._free, self._state)
         if code == kernels.BAD_SLOT:
             raise _no_key(given, row)
 
@@ -369,9 +367,7 @@ class _WordKeys:
     def find(self, keys: _Prepared, key_hashes: Hashes, table: Int64s, out: Slots) -> None:
         words, nulls, _ = keys
         if words.ndim == 1:
-            kernels.find_word(
-                words, nulls, key_hashes, self.saw_null, table, self.words.reshape(-1), self.nulls, out
-            )
+            kernels.find_word(words, nulls, key_hashes, self.saw_null, table, self.words.reshape(-1), self.nulls, out)
         else:
             kernels.find_words(words, nulls, key_hashes, table, self.words, self.nulls, out)
 
@@ -497,9 +493,7 @@ class _ByteKeys:
         kernels.take_words(self.arena, cursor, words, valid)
         return _series_from_words(name, words, _unless_all(valid), dtype)
 
-    def _byte_series(
-        self, name: str, starts: Int64s, lengths: Array, valid: Uint8s, dtype: pl.DataType
-    ) -> pl.Series:
+    def _byte_series(self, name: str, starts: Int64s, lengths: Array, valid: Uint8s, dtype: pl.DataType) -> pl.Series:
         """Make a Series of views of the arena, or of a copy when it would keep a large arena alive."""
         outside = kernels.total_length(lengths)
         copies = np.empty(outside, dtype=np.uint8) if 8 * outside < len(self.arena) else _NO_BYTES

@@ -9,10 +9,11 @@ column                                 bytes
 =====================================  ==============================================================
 any but Boolean and Null               first 0 for null, 1 for a value
 integers, dates, times, durations      8 bytes, largest first, sign inverted (zeros for null)
+Enum                                   8 bytes, the place of its category (zeros for null)
 floats                                 8 bytes, in the order of `float_codes` (zeros for null)
 Decimal, 128-bit integers              16 bytes (zeros for null)
 Boolean                                0 null, 1 false, 2 true
-String, Binary, Categorical, Enum      the bytes or text, 0 as 0 255, closed by 0 0 (nothing for null)
+String, Binary, Categorical            the bytes or text, 0 as 0 255, closed by 0 0 (nothing for null)
 Struct                                 the fields (nothing for null)
 List, Array                            each element after a 1, closed by 0 (nothing for null)
 Null                                   0
@@ -154,7 +155,7 @@ def _column(column: pl.Series, lengths: Ints) -> Writer:
         flags, valid = values_and_valid_of(column)
         return lambda flip, cursors, data: kernels.write_flags(flags, valid, flip, cursors, data)
     lengths += 1
-    if isinstance(dtype, (pl.String, pl.Binary, pl.Categorical, pl.Enum)):
+    if isinstance(dtype, (pl.String, pl.Binary, pl.Categorical)):
         return _text(column, lengths)
     if isinstance(dtype, pl.Struct) and dtype.fields:
         return _struct(column, lengths)
@@ -176,7 +177,7 @@ def _codes(column: pl.Series) -> tuple[list[Ints], Bytes]:
         return [float_codes(floats)], valid
     if isinstance(dtype, (pl.Int128, pl.UInt128)):
         return _wide_codes(column), values_of(column.is_not_null())
-    values, valid = as_int64(column)
+    values, valid = as_int64(column.to_physical() if isinstance(dtype, pl.Enum) else column)
     return [uint64_codes(values.view(np.uint64)) if isinstance(dtype, pl.UInt64) else values], valid
 
 

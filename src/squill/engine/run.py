@@ -97,8 +97,8 @@ def default_rows(node: Node) -> int:
 
 def collect(root: Node, *, sort: bool = False, batch_rows: int | None = None) -> pl.DataFrame:
     """Return the whole answer, ordered by start; with `sort` by start, end, then the columns."""
-    if batch_rows is not None and batch_rows < 1:
-        raise PlanError(f"collect: batch_rows is {batch_rows}", "give at least 1.")
+    if batch_rows is not None and (type(batch_rows) is not int or batch_rows < 1):
+        raise PlanError(f"collect: batch_rows is {batch_rows!r}", "give a whole number of at least 1.")
     node = rewrite(root)
     sink = CollectSink(node)
     drive(compile_plan(node, sink), batch_rows or default_rows(node))

@@ -9,11 +9,13 @@ from squill.errors import TimeOverflowError
 from squill.plan.node import Node
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["shift_time", "shifted", "time_overflow"]
+__all__ = ["refuse_beginningless", "shift_time", "shifted", "time_overflow"]
 
 
 def time_overflow(node: Node, ticks: int) -> TimeOverflowError:
-    shown = str(ticks) if node.time is None else node.time.show(ticks)
+    """Return the error for an event of the node's input, told by one of its times."""
+    time = node.inputs[0].time
+    shown = str(ticks) if time is None else time.show(ticks)
     return TimeOverflowError(
         f"{node.name}({node.details()}): the lifetime of the event at {shown} leaves the 64-bit range of times",
         "use shorter durations, or coarser ticks with cast_time(…).",
@@ -30,6 +32,15 @@ def shifted(times: Int64s, by: int | Int64s, node: Node) -> Int64s:
     if bad.any():
         raise time_overflow(node, int(times[np.flatnonzero(bad)[0]]))
     return np.where(infinite, times, result) if infinite.any() else result
+
+
+def refuse_beginningless(starts: Int64s, node: Node) -> None:
+    """Raise when the first of these ordered starts is minus infinity, from where no duration leads anywhere.
+
+    Relational rows that are united with temporal ones begin there.
+    """
+    if len(starts) and starts[0] == MINUS_INFINITY:
+        raise time_overflow(node, MINUS_INFINITY)
 
 
 def shift_time(t: int, by: int) -> int:

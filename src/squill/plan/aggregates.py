@@ -6,9 +6,11 @@ call, so that arithmetic over aggregates needs no code of its own and equal call
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["AggregateCall", "AggregateExpr", "BoundAggregate", "UserAggregate"]
 
 NUMBERS = "a number, a Boolean or a Duration"
+CONSTANTS = (bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.timedelta)
 SUPPORTED_ORDER = "an ordered type: number, text, time, Boolean, Decimal"
 
 
@@ -151,7 +154,10 @@ class AggregateExpr:
 
     def pipe(self, function: Callable[[pl.Expr], pl.Expr]) -> AggregateExpr:
         """Return `function` of the value, any row-wise Polars expression."""
-        return AggregateExpr(function(self.expr), self.calls, f"{self}.pipe(…)")
+        result = function(self.expr) if callable(function) else function
+        if not isinstance(result, pl.Expr):
+            raise PlanError(f"{self}.pipe: {result!r} is not an expression", "pipe(lambda n: n.fill_null(0))")
+        return AggregateExpr(result, self.calls, f"{self}.pipe(…)")
 
 
 def _operand(other: object) -> pl.Expr:
@@ -161,6 +167,11 @@ def _operand(other: object) -> pl.Expr:
         raise PlanError(
             f"aggregate: {other} is not an aggregate; arithmetic takes aggregates and constants",
             "aggregate the column first, as in sq.sum('x') * 2, or use with_columns afterwards.",
+        )
+    if other is not None and not isinstance(other, CONSTANTS):
+        raise PlanError(
+            f"aggregate: {other!r} is {type(other).__name__}; arithmetic takes aggregates and constants",
+            "write sq.sum('x') / sq.count() or sq.sum('x') * 2.",
         )
     return pl.lit(other)
 
@@ -213,6 +224,12 @@ def bind_call(call: AggregateCall, scope: Scope) -> BoundAggregate:
 
 def result_type(call: BoundAggregate, payload: Schema) -> pl.DataType:
     """Return the type of an aggregate's result, or raise when its input does not fit."""
+    for item in call.inputs:
+        if call.kind != "collect_list" and isinstance(item.dtype, (pl.Int128, pl.UInt128)):
+            raise PlanError(
+                f"aggregate {call.kind}: column {item.name!r} is {item.dtype}; integers may have up to 64 bits",
+                "cast it first, to Int64, Decimal(38, 0) or Float64.",
+            )
     match call.kind:
         case "count" | "count_not_null" | "count_distinct":
             return pl.Int64()
@@ -280,9 +297,7 @@ def _number_type(call: BoundAggregate, dtype: pl.DataType) -> pl.DataType:
         if call.kind == "product":
             raise _refuse(call, dtype, "an integer or a float")
         return pl.Decimal(38, dtype.scale)
-    if dtype.is_integer() and dtype not in (pl.Int128(), pl.UInt128()):
-        return pl.Int64()
-    if isinstance(dtype, (pl.Boolean, pl.Null)):
+    if dtype.is_integer() or isinstance(dtype, (pl.Boolean, pl.Null)):
         return pl.Int64()
     if isinstance(dtype, pl.Duration) and call.kind == "sum":
         return dtype
@@ -290,8 +305,7 @@ def _number_type(call: BoundAggregate, dtype: pl.DataType) -> pl.DataType:
 
 
 def _float_type(call: BoundAggregate, dtype: pl.DataType) -> pl.DataType:
-    plain = dtype.is_float() or (dtype.is_integer() and dtype not in (pl.Int128(), pl.UInt128()))
-    if plain or isinstance(dtype, (pl.Boolean, pl.Null, pl.Decimal)):
+    if dtype.is_float() or dtype.is_integer() or isinstance(dtype, (pl.Boolean, pl.Null, pl.Decimal)):
         if call.kind == "percentile" and call.option("discrete"):
             return dtype
         return pl.Float64()

@@ -17,7 +17,15 @@ from functools import cached_property
 import polars as pl
 
 from squill.errors import NotRowWiseError, PlanError
-from squill.plan.row_wise import first_offence, function_name, substitute_selectors, walk
+from squill.plan.row_wise import (
+    expand_arguments,
+    first_offence,
+    function_name,
+    guesses_format,
+    selectors_of,
+    substitute_selectors,
+    walk,
+)
 from squill.plan.schema import Schema
 from squill.time import TimeType
 
@@ -125,7 +133,7 @@ def bind(
         for item in given if isinstance(given, (list, tuple)) else (given,):
             bound.extend(_bind_any(item, scope, operator))
     for name, given in named.items():
-        several = _bind_any(given, scope, operator, literal_text=False)
+        several = _bind_any(given, scope, operator)
         if len(several) != 1:
             raise PlanError(f"{operator}: {name}= stands for {len(several)} columns, not one", "name one column.")
         bound.append(several[0].renamed(name))
@@ -164,8 +172,8 @@ def _refuse_duplicates(bound: list[Expression], operator: str) -> None:
         seen.add(expression.name)
 
 
-def _bind_any(given: object, scope: Scope, operator: str, *, literal_text: bool = False) -> list[Expression]:
-    if isinstance(given, str) and not literal_text:
+def _bind_any(given: object, scope: Scope, operator: str) -> list[Expression]:
+    if isinstance(given, str):
         if given in scope.schema:
             return [column(given, scope.schema[given])]
         if given == "*" or (given.startswith("^") and given.endswith("$")):
@@ -192,7 +200,8 @@ def _bind_expr(expr: pl.Expr, scope: Scope, operator: str) -> list[Expression]:
             raise PlanError(what, "use built-in functions.") from error
     tree = json.loads(text)
     _refuse_whole_columns(tree, expr, scope, operator)
-    selectors = [content for kind, content in walk(tree) if kind == "Selector"]
+    tree = expand_arguments(tree, lambda selectors: _selected_names(selectors, scope, operator))
+    selectors = selectors_of(tree)
     if not selectors:
         return [_typed(tree, scope, operator)]
     names = _selected_names(selectors, scope, operator)
@@ -203,9 +212,14 @@ def _refuse_whole_columns(tree: object, expr: pl.Expr, scope: Scope, operator: s
     offence = first_offence(tree)
     if offence is not None:
         raise NotRowWiseError(operator, offence, str(expr))
-    for kind, content in walk(tree):
-        if kind == "Function" and function_name(content["function"])[1] == "IsIn":
-            _check_membership(content["input"][1], expr, scope, operator)
+    for function in (content for kind, content in walk(tree) if kind == "Function"):
+        if function_name(function["function"])[1] == "IsIn":
+            _check_membership(function["input"][1], expr, scope, operator)
+        if guesses_format(function["function"]):
+            raise PlanError(
+                f"{operator}: {expr} guesses the format from the first text of each batch; batches may not matter",
+                "give the format, as in sq.col('ts').str.to_datetime('%Y-%m-%d %H:%M:%S').",
+            )
 
 
 def _check_membership(table: object, expr: pl.Expr, scope: Scope, operator: str) -> None:
@@ -247,6 +261,11 @@ def _typed(tree: object, scope: Scope, operator: str) -> Expression:
             f"{operator}: {expr} does not fit the columns ({scope.schema!r}): {first_line}",
             "check the types of the columns it uses; .cast(…) changes them.",
         ) from error
+    if result.width != 1:
+        raise PlanError(
+            f"{operator}: {expr} stands for {result.width} columns ({', '.join(result.columns)}), not one",
+            "write one expression per column, as in sq.col('s').struct.field('a').",
+        )
     series = result.to_series()
     roots = tuple(dict.fromkeys(expr.meta.root_names()))
     return Expression(text, TIME_NAMES.get(series.name, series.name), series.dtype, roots)

@@ -15,8 +15,8 @@ from squill.plan.explain import explain
 from squill.plan.node import Node
 from squill.plan.nodes.movement import Redistribute, ShardInput, Split
 from squill.plan.placement import Placement, placement_of
+from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
-from squill.plan.substitute import substitute
 
 __all__ = ["Fragment", "explain_fragments", "fragments_of"]
 

@@ -21,6 +21,8 @@ __all__ = [
 ]  # fmt: skip
 
 OrderBy = IntoExpression | Sequence[IntoExpression] | None
+MAX_DDOF = 255
+"""What Polars takes, so that relational and temporal aggregates take the same."""
 
 
 def _call(
@@ -30,14 +32,36 @@ def _call(
     order_by: OrderBy = None,
     **options: object,
 ) -> AggregateExpr:
-    for item in inputs:
-        if not isinstance(item, (str, pl.Expr)):
-            raise PlanError(f"sq.{kind}: {item!r} is neither a column name nor an expression", "write sq.sum('x').")
-    if order_by is None:
-        order: tuple[IntoExpression, ...] = ()
-    else:
-        order = (order_by,) if isinstance(order_by, (str, pl.Expr)) else tuple(order_by)
+    order = _several(order_by)
+    _check_expressions(kind, "", inputs)
+    _check_expressions(kind, "where=", _several(where))
+    _check_expressions(kind, "order_by=", order)
     return AggregateExpr.of(AggregateCall(kind, inputs, where, order, tuple(options.items())))
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+
+
+def _check_expressions(kind: str, argument: str, given: Sequence[object]) -> None:
+    for item in given:
+        if not isinstance(item, (str, pl.Expr)):
+            what = f"sq.{kind}: {argument}{item!r} is neither a column name nor an expression"
+            raise PlanError(what, f"write {argument}sq.col('x')." if argument else "write sq.sum('x').")
+
+
+def _flag(kind: str, name: str, given: object) -> bool:
+    if not isinstance(given, bool):
+        raise PlanError(f"sq.{kind}: {name} is {given!r}, not True or False", f"write {name}=True.")
+    return given
+
+
+def _degrees(kind: str, ddof: object) -> int:
+    if isinstance(ddof, bool) or not isinstance(ddof, int) or not 0 <= ddof <= MAX_DDOF:
+        raise PlanError(f"sq.{kind}: ddof is {ddof!r}; it must be a whole number of at least 0", "1 for a sample.")
+    return ddof
 
 
 def count(*, where: IntoExpression | None = None) -> AggregateExpr:
@@ -77,12 +101,12 @@ def product(x: IntoExpression, *, where: IntoExpression | None = None) -> Aggreg
 
 def var(x: IntoExpression, ddof: int = 1, *, where: IntoExpression | None = None) -> AggregateExpr:
     """Return the variance of `x` with `ddof` delta degrees of freedom; null below ddof + 1 values."""
-    return _call("var", x, where=where, ddof=ddof)
+    return _call("var", x, where=where, ddof=_degrees("var", ddof))
 
 
 def std(x: IntoExpression, ddof: int = 1, *, where: IntoExpression | None = None) -> AggregateExpr:
     """Return the standard deviation of `x`; null below ddof + 1 values."""
-    return _call("std", x, where=where, ddof=ddof)
+    return _call("std", x, where=where, ddof=_degrees("std", ddof))
 
 
 def first(x: IntoExpression, *, order_by: OrderBy = None, where: IntoExpression | None = None) -> AggregateExpr:
@@ -109,7 +133,7 @@ def top_k(by: IntoExpression, k: int, descending: bool = True, *, where: IntoExp
     """Return the `k` first rows by `by` as a list of structs (rank, payload); ties of the k-th place are kept."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise PlanError(f"sq.top_k: k is {k!r}; it must be a whole number of at least 1", "sq.top_k('x', 10)")
-    return _call("top_k", by, where=where, k=k, descending=descending)
+    return _call("top_k", by, where=where, k=k, descending=_flag("top_k", "descending", descending))
 
 
 def percentile(
@@ -118,7 +142,7 @@ def percentile(
     """Return the p-th percentile of `x`, 0 ≤ p ≤ 1: interpolated, or with `discrete` a value that is there."""
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise PlanError(f"sq.percentile: p is {p!r}; it must lie between 0 and 1", "0.5 is the median.")
-    return _call("percentile", x, where=where, p=float(p), discrete=bool(discrete))
+    return _call("percentile", x, where=where, p=float(p), discrete=_flag("percentile", "discrete", discrete))
 
 
 def aggregate_fn(
@@ -155,7 +179,8 @@ def aggregate_fn(
     >>> events.with_duration(5).aggregate(m=mean).collect()["m"].to_list()
     [1.0, 2.5, 4.0]
     """
-    columns = (inputs,) if isinstance(inputs, (str, pl.Expr)) else tuple(inputs)
+    columns = _several(inputs)
+    _check_expressions("aggregate_fn", "", columns)
     functions = {"init": init, "accumulate": accumulate, "result": result}
     optional = {"deaccumulate": deaccumulate, "merge": merge}
     for name, function in {**functions, **{k: v for k, v in optional.items() if v is not None}}.items():

@@ -7,10 +7,13 @@ A list, not a ban: a function that a later Polars adds is refused until somebody
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["first_offence", "substitute_selectors", "walk"]
+__all__ = [
+    "expand_arguments", "first_offence", "function_name", "guesses_format", "selectors_of", "substitute_selectors",
+    "walk",
+]  # fmt: skip
 
 Tree = Any
 """One node of a serialised Polars expression: a string, a list, or a one-entry dict."""
@@ -47,7 +50,15 @@ SELECTED_MEMBERS = {
 TABLE_ARGUMENTS = frozenset(
     "IsIn Replace ReplaceStrict ContainsAny ContainsMany ReplaceMany ExtractMany FindMany".split()
 )
+# A selector among their arguments stands for several arguments, not for several results.
+HORIZONTAL_FUNCTIONS = frozenset(
+    "AllHorizontal AnyHorizontal AsStruct Coalesce Concat ConcatHorizontal Format MaxHorizontal MeanHorizontal "
+    "MinHorizontal SumHorizontal".split()
+)
 PYTHON_CODE = frozenset({"AnonymousFunction", "AnonymousAgg", "FoldHorizontal", "ReduceHorizontal"})
+
+LONG_LIST = 64
+"""Longer lists are byte strings (serialised literals), not children."""
 
 
 def walk(tree: Tree) -> Iterator[tuple[str, Tree]]:
@@ -141,6 +152,39 @@ def function_name(function: Tree) -> tuple[str, str]:
     return name, ""
 
 
+def guesses_format(function: Tree) -> bool:
+    """True for text read as a time without a format: Polars takes it from the first value of each batch."""
+    if function_name(function) != ("StringExpr", "Strptime"):
+        return False
+    _, options = function["StringExpr"]["Strptime"]
+    return options["format"] is None
+
+
+def expand_arguments(tree: Tree, names_of: Callable[[list[Tree]], tuple[str, ...]]) -> Tree:
+    """Return the tree with the selectors among the arguments of horizontal functions replaced by columns.
+
+    `names_of` says which columns the selectors of one argument stand for.
+    """
+    if isinstance(tree, list):
+        return tree if len(tree) > LONG_LIST else [expand_arguments(value, names_of) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if "Function" in tree and HORIZONTAL_FUNCTIONS & set(function_name(tree["Function"]["function"])):
+        arguments: list[Tree] = []
+        for given in tree["Function"]["input"]:
+            argument = expand_arguments(given, names_of)
+            selectors = selectors_of(argument)
+            names = names_of(selectors) if selectors else ()
+            arguments += [substitute_selectors(argument, name) for name in names] if selectors else [argument]
+        return {"Function": {**tree["Function"], "input": arguments}}
+    return {key: expand_arguments(value, names_of) for key, value in tree.items()}
+
+
+def selectors_of(tree: Tree) -> list[Tree]:
+    """Return every selector of a serialised tree."""
+    return [content for kind, content in walk(tree) if kind == "Selector"]
+
+
 def substitute_selectors(tree: Tree, name: str) -> Tree:
     """Return the tree with every selector replaced by the column `name`."""
     if isinstance(tree, dict):
@@ -148,6 +192,5 @@ def substitute_selectors(tree: Tree, name: str) -> Tree:
             return {"Column": name}
         return {key: substitute_selectors(value, name) for key, value in tree.items()}
     if isinstance(tree, list):
-        # Long lists are byte strings (serialised literals), not children.
-        return tree if len(tree) > 64 else [substitute_selectors(value, name) for value in tree]
+        return tree if len(tree) > LONG_LIST else [substitute_selectors(value, name) for value in tree]
     return tree

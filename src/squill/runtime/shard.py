@@ -16,7 +16,7 @@ from squill.engine.run import source_arrivals
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Fragment
 from squill.plan.nodes import FileSource, Source
-from squill.plan.substitute import substitute
+from squill.plan.rebuild import substitute
 from squill.runtime.splits import source_of
 from squill.time import INFINITY
 

@@ -59,7 +59,7 @@ ASCENDING: dict[str, tuple[Any, list[Any]]] = {
     ),
     "Binary": (pl.Binary, [None, b"", b"\0", b"\0\0", b"\0\xff", b"\x01", b"\xfe\xff", b"\xff", b"\xff\0"]),
     "Categorical": (pl.Categorical, [None, "", "alpha", "beta", "beta2"]),
-    "Enum": (pl.Enum(["z", "a", "m"]), [None, "a", "m", "z"]),
+    "Enum": (pl.Enum(["z", "a", "m"]), [None, "z", "a", "m"]),
     "Null": (pl.Null, [None]),
     "Struct": (
         pl.Struct({"x": pl.Int64, "y": pl.String}),

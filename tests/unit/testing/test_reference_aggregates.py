@@ -106,6 +106,7 @@ def test_user_aggregate_is_not_given_nulls() -> None:
         "x",
         init=lambda: (0, 0),
         accumulate=lambda state, t, x: (state[0] + x, state[1] + t),
+        deaccumulate=lambda state, t, x: (state[0] - x, state[1] - t),
         result=lambda state: state[0] * 10 + state[1],
         dtype=pl.Int64,
     )
@@ -114,7 +115,12 @@ def test_user_aggregate_is_not_given_nulls() -> None:
 
 def test_user_aggregate_that_fails_is_named() -> None:
     broken = sq.aggregate_fn(
-        "x", init=lambda: (0,), accumulate=lambda state, t, x: 1 / 0, result=lambda state: 0, dtype=pl.Int64
+        "x",
+        init=lambda: (0,),
+        accumulate=lambda state, t, x: 1 / 0,
+        deaccumulate=lambda state, t, x: state,
+        result=lambda state: 0,
+        dtype=pl.Int64,
     )
     with pytest.raises(UserFunctionError, match="division by zero"):
         value(broken, [1])

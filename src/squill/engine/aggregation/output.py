@@ -59,9 +59,7 @@ class CellOutput:
             sync = deltas.cell_time[:n].copy()
         return Batch(sync, endless(len(sync)), {**self._keys_of(key_slots), **values})
 
-    def _numbered(
-        self, deltas: Deltas, slots: Array, values: Columns
-    ) -> tuple[Batch, tuple[Int64s, Int64s]]:
+    def _numbered(self, deltas: Deltas, slots: Array, values: Columns) -> tuple[Batch, tuple[Int64s, Int64s]]:
         n = deltas.cells
         chosen, ended, ends = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
         count, closed = kernels.cells_to_numbered_rows(

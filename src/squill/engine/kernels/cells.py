@@ -11,8 +11,8 @@ from squill.engine.kernels.schedule import AHEAD, ALIVE, OPEN_ROW, OPEN_START, S
 __all__ = [
     "cells_to_edges",
     "cells_to_numbered_rows",
-    "cells_to_starts",
     "cells_to_presence",
+    "cells_to_starts",
     "empty_slots",
     "still_empty",
 ]

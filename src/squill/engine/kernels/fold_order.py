@@ -93,7 +93,7 @@ def arrange(
     d = np.int64(0)
     first = np.int64(0)
     for i in range(n_instants + 1):
-        stop = i_delta[i] if i < n_instants else n_deltas
+        stop = np.int64(i_delta[i] if i < n_instants else n_deltas)
         last = np.int64(i_cell[i]) if i < n_instants else first
         if i < n_instants and stop - d >= GROUPED:
             for c in range(first, last):

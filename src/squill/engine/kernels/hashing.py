@@ -137,12 +137,7 @@ def xxh64(data: Array, start: np.int64, end: np.int64) -> np.uint64:
             c = xx_round(c, load_word(data, at + U16))
             d = xx_round(d, load_word(data, at + U24))
             at += U32
-        h = (
-            ((a << U1) | (a >> U63))
-            + ((b << U7) | (b >> U57))
-            + ((c << U12) | (c >> U52))
-            + ((d << U18) | (d >> U46))
-        )
+        h = ((a << U1) | (a >> U63)) + ((b << U7) | (b >> U57)) + ((c << U12) | (c >> U52)) + ((d << U18) | (d >> U46))
         h = xx_merge(h, a)
         h = xx_merge(h, b)
         h = xx_merge(h, c)

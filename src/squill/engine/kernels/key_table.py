@@ -438,9 +438,7 @@ def close_gap(table: Array, at: np.int64) -> None:
 
 
 @kernel
-def release_slots(
-    slots: Array, table: Array, hashes: Array, lengths: Array, free: Array, state: Array
-) -> Reached:
+def release_slots(slots: Array, table: Array, hashes: Array, lengths: Array, free: Array, state: Array) -> Reached:
     """Take the keys of `slots` out of the table and push the slots on the free stack.
 
     `lengths` is empty for tables without an arena. Stops at a slot that holds no key.
@@ -502,9 +500,7 @@ def compact_arena(arena: Array, starts: Array, lengths: Array, state: Array, tar
 
 
 @kernel
-def gather_words(
-    slots: Array, words: Array, nulls: Array, column: int, end: int, out: Array, valid: Array
-) -> int:
+def gather_words(slots: Array, words: Array, nulls: Array, column: int, end: int, out: Array, valid: Array) -> int:
     """Read one word column of the keys at `slots`; return the row of a slot out of range, or -1.
 
     `words` is a matrix; bit `column` of `nulls` says null. `valid` may be empty: nulls are not read then.

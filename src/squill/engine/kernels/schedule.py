@@ -71,9 +71,7 @@ def touch(state, slots, slot, c_slot, c_time):
 
 
 @kernel
-def schedule_endless(
-    sync, slot, bound, state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive
-):
+def schedule_endless(sync, slot, bound, state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive):
     """Rows that never end. Returns (done, deltas, instants)."""
     n_deltas = 0
     n_instants = 0

@@ -36,7 +36,7 @@ class CastTimeOperator(DelayOperator):
             limit = (INFINITY - 1) // self._multiply
             bad = (np.abs(times) > limit) & ~infinite
             if bad.any():
-                raise time_overflow(self.node.inputs[0], int(times[np.argmax(bad)]))
+                raise time_overflow(self.node, int(times[np.argmax(bad)]))
             converted = np.where(infinite, 0, times) * self._multiply
         return np.where(infinite, times, converted)
 

@@ -26,7 +26,7 @@ class ChopOperator(Operator):
 
     def __init__(self, node: Chop) -> None:
         super().__init__(node)
-        self._period, self._offset = node.period, node.offset
+        self._period, self._offset = node.period, node.offset % node.period
         self._has_edges = not node.parent.properties.ends_known
         self._rest = TimeQueue()
         self._open = OpenEvents(node.schema)
@@ -58,13 +58,16 @@ class ChopOperator(Operator):
         if rows:
             self.emit(Batch.concat(rows).sorted_by_sync())
 
+    def _next_cut(self, times: Int64s) -> Int64s:
+        return next_grid_point(times, self._period, self._offset)
+
     # -- intervals ----------------------------------------------------------------------------------------
 
     def _interval_pieces(self, reached: int) -> Batch | None:
         due = self._rest.pop_until(reached)
         if due is None:
             return None
-        cut = np.minimum(due.other, next_grid_point(due.sync, self._period, self._offset))
+        cut = np.minimum(due.other, self._next_cut(due.sync))
         first = Batch(due.sync, cut, due.columns)
         longer = due.other > cut
         if not longer.any():
@@ -74,8 +77,8 @@ class ChopOperator(Operator):
         last = np.minimum(ends - 1, reached)
         starts, rows = expand(begins, last, self._period)
         pieces = rest.take(rows)
-        pieces = Batch(starts, np.minimum(starts + self._period, ends[rows]), pieces.columns)
-        remaining = np.where(last >= begins, last - (last - begins) % self._period + self._period, begins)
+        pieces = Batch(starts, np.minimum(self._next_cut(starts), ends[rows]), pieces.columns)
+        remaining = np.where(last >= begins, self._next_cut(last), begins)
         waits = remaining < ends
         self._rest.add(Batch(remaining, ends, rest.columns).filter(waits))
         return Batch.concat([first, pieces]) if len(pieces) else first
@@ -90,7 +93,7 @@ class ChopOperator(Operator):
         entries = self._open.take(edges)
         is_start = edges.other == INFINITY
         begun = entries[is_start]
-        self._cuts.add(Batch(next_grid_point(self._open.entries.start[begun], self._period, self._offset), begun))
+        self._cuts.add(Batch(self._next_cut(self._open.entries.start[begun]), begun))
         starts = np.minimum(edges.sync, edges.other)
         return Batch(edges.sync, np.where(is_start, INFINITY, self._piece_start(starts, edges.sync)), edges.columns)
 
@@ -102,7 +105,7 @@ class ChopOperator(Operator):
         entries, ends = due.other, self._open.end_of[due.other]
         last = np.minimum(ends, reached) - 1
         cuts, rows = expand(due.sync, last, self._period)
-        following = np.where(last >= due.sync, last - (last - due.sync) % self._period + self._period, due.sync)
+        following = np.where(last >= due.sync, self._next_cut(last), due.sync)
         over = ends <= following
         result = self._cut_edges(cuts, entries[rows]) if len(cuts) else None
         self._cuts.add(Batch(following, entries).filter(~over))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from squill.engine.batch import Batch
-from squill.engine.delay import DelayOperator
-from squill.engine.matching import without_cancelled
-from squill.engine.operator import Operator, OperatorState, register
-from squill.engine.time_queue import TimeQueue
-from squill.engine.times import shifted
+from squill.engine.delay import CancellingDelayOperator
+from squill.engine.operator import Operator, register
+from squill.engine.times import refuse_beginningless, shifted
 from squill.plan.nodes import ClipDuration
 from squill.time import INFINITY
 
@@ -24,19 +22,20 @@ class ClipKnownEnds(Operator):
         self._limit = node.limit
 
     def push(self, batch: Batch, port: int = 0) -> None:
+        refuse_beginningless(batch.sync, self.node)
         latest = shifted(batch.sync, self._limit, self.node)
         self.emit(Batch(batch.sync, np.minimum(batch.other, latest), batch.columns))
 
 
-class ClipEdges(DelayOperator):
+class ClipEdges(CancellingDelayOperator):
     """A start edge puts its end edge at the limit into the queue; an earlier true end takes it back."""
 
     def __init__(self, node: ClipDuration) -> None:
         super().__init__(node)
         self._limit = node.limit
-        self._cancelled = TimeQueue()
 
     def map(self, batch: Batch) -> Batch:
+        refuse_beginningless(batch.sync, self.node)
         is_end = batch.other < batch.sync
         start = np.minimum(batch.sync, batch.other)
         latest = shifted(start, self._limit, self.node)
@@ -51,22 +50,6 @@ class ClipEdges(DelayOperator):
         at_limit = Batch(latest, start, batch.columns)
         self._cancelled.add(at_limit.filter(early))
         return Batch.concat([passed, at_limit.filter(is_start_edge)])
-
-    def push(self, batch: Batch, port: int = 0) -> None:
-        self._queue.add(self.map(batch))
-        self._emit_due(self.release(int(batch.sync[-1])))
-
-    def _emit_due(self, until: int) -> None:
-        due = without_cancelled(self._queue.pop_until(until), self._cancelled.pop_until(until))
-        if due is not None:
-            self.emit(due)
-
-    def save(self) -> OperatorState:
-        return {**super().save(), "cancelled": self._cancelled.save()}
-
-    def load(self, state: OperatorState) -> None:
-        super().load(state)
-        self._cancelled.load(state["cancelled"])
 
 
 @register(ClipDuration)

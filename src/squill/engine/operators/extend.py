@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from squill.engine.batch import Batch
-from squill.engine.delay import DelayOperator
-from squill.engine.matching import without_cancelled
-from squill.engine.operator import Operator, OperatorState, register
-from squill.engine.time_queue import TimeQueue
+from squill.engine.delay import CancellingDelayOperator, DelayOperator
+from squill.engine.operator import Operator, register
 from squill.engine.times import shift_time, shifted
 from squill.plan.nodes import Extend
 from squill.time import INFINITY
@@ -42,7 +40,7 @@ class ExtendLater(DelayOperator):
         return Batch(np.where(is_end, later, batch.sync), np.where(is_end, batch.other, later), batch.columns)
 
 
-class ExtendSooner(DelayOperator):
+class ExtendSooner(CancellingDelayOperator):
     """Ends move back, so starts must wait as long: an event that would be over before it starts vanishes.
 
     Its end edge then cancels the start that waits.
@@ -51,7 +49,6 @@ class ExtendSooner(DelayOperator):
     def __init__(self, node: Extend) -> None:
         super().__init__(node)
         self._by = node.by
-        self._cancelled = TimeQueue()
 
     def release(self, t: int) -> int:
         # An end at t still cancels the start at t + by, so that start may not leave yet.
@@ -71,22 +68,6 @@ class ExtendSooner(DelayOperator):
             self._cancelled.add(start_edges.filter(vanishing))
         lives = np.where(is_end, sync > other, other > sync)
         return Batch(sync, other, batch.columns).filter(lives)
-
-    def push(self, batch: Batch, port: int = 0) -> None:
-        self._queue.add(self.map(batch))
-        self._emit_due(self.release(int(batch.sync[-1])))
-
-    def _emit_due(self, until: int) -> None:
-        due = without_cancelled(self._queue.pop_until(until), self._cancelled.pop_until(until))
-        if due is not None:
-            self.emit(due)
-
-    def save(self) -> OperatorState:
-        return {**super().save(), "cancelled": self._cancelled.save()}
-
-    def load(self, state: OperatorState) -> None:
-        super().load(state)
-        self._cancelled.load(state["cancelled"])
 
 
 @register(Extend)

@@ -30,7 +30,9 @@ class MapBatchesOperator(Operator):
         self._encoders = dict(node.encoded)
 
     def push(self, batch: Batch, port: int = 0) -> None:
-        frame = decoded(pl.DataFrame(list(batch.columns.values())), self._node.parent.codecs)
+        columns = list(batch.columns.values())
+        payload = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(batch))
+        frame = decoded(payload, self._node.parent.codecs)
         self.emit(self._many(batch, frame) if self._node.many else self._one(batch, frame))
 
     def _one(self, batch: Batch, frame: pl.DataFrame) -> Batch:

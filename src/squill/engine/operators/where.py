@@ -41,7 +41,7 @@ def _kept(batch: Batch, mask: pl.Series) -> Batch:
 
 
 def _kept_by_polars(batch: Batch, mask: pl.Series) -> Batch:
-    if mask.all():
+    if mask.all(ignore_nulls=False):
         return batch
     times: dict[str, npt.NDArray[np.int64]] = {} if batch.is_timeless else {"sync": batch.sync}
     if batch.duration is None:

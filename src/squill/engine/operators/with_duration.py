@@ -8,11 +8,11 @@ import polars as pl
 
 from squill.engine.batch import Batch, Int64s
 from squill.engine.columns import as_int64
-from squill.engine.expressions import Evaluator, time_series
+from squill.engine.expressions import Evaluator
 from squill.engine.operator import STARTS, Operator, register
-from squill.engine.times import shifted
+from squill.engine.times import refuse_beginningless, shifted, time_overflow
 from squill.errors import InputError
-from squill.plan.expressions import START, Expression
+from squill.plan.expressions import Expression
 from squill.plan.nodes import AlterLifetime, WithDuration
 from squill.time import INFINITY, MINUS_INFINITY, NANOSECONDS, TimeType
 
@@ -44,6 +44,7 @@ class WithDurationOperator(Operator):
     def _with_ends(self, batch: Batch, starts: Int64s) -> Batch:
         if self._lengths is not None:
             lengths, known = self._ticks(batch)
+            refuse_beginningless(starts[known], self.node)
             ends = np.where(known, shifted(starts, np.where(known, lengths, 0), self.node), INFINITY)
             positive = ends > starts
             if not positive.all():
@@ -52,6 +53,7 @@ class WithDurationOperator(Operator):
         if self._duration is None:
             return Batch(starts, INFINITY, batch.columns)
         assert isinstance(self._duration, int)
+        refuse_beginningless(starts, self.node)
         if len(starts):
             shifted(starts[-1:], self._duration, self.node)
         return Batch(starts, self._duration, batch.columns)
@@ -61,15 +63,22 @@ class WithDurationOperator(Operator):
         assert self._lengths is not None
         (lengths,) = self._lengths(batch).values()
         values, valid = as_int64(lengths)
+        # Under a null the value is whatever the buffer holds.
+        values = np.where(valid, values, 0)
         if isinstance(lengths.dtype, pl.Duration):
-            values = self._from_duration(values, lengths.dtype)
+            values = self._from_duration(values, lengths.dtype, batch.sync)
+        elif isinstance(lengths.dtype, pl.UInt64) and (values < 0).any():
+            raise time_overflow(self.node, int(batch.sync[np.argmax(values < 0)]))
         return values, valid.view(np.bool_)
 
-    def _from_duration(self, values: Int64s, dtype: pl.Duration) -> Int64s:
+    def _from_duration(self, values: Int64s, dtype: pl.Duration, starts: Int64s) -> Int64s:
         time = self.node.time
         assert time is not None
         unit, tick = NANOSECONDS[dtype.time_unit], time.tick_nanoseconds
         if unit >= tick:
+            too_long = np.abs(values) > INFINITY // (unit // tick)
+            if too_long.any():
+                raise time_overflow(self.node, int(starts[np.argmax(too_long)]))
             return values * (unit // tick)
         if (values % (tick // unit)).any():
             raise InputError(
@@ -85,14 +94,14 @@ class AlterLifetimeOperator(WithDurationOperator):
 
     def __init__(self, node: AlterLifetime) -> None:
         super().__init__(node)
-        self._start_of = node.start
+        self._start_of = Evaluator([node.start], node.parent.time, node.name)
         self._last: tuple[int, int] = (MINUS_INFINITY, MINUS_INFINITY)
         assert node.parent.time is not None
         self._time: TimeType = node.parent.time
 
     def _map(self, starts: Int64s) -> Int64s:
-        frame = pl.DataFrame([time_series(START, starts, self._time)])
-        values, valid = as_int64(frame.select(self._start_of.expr).to_series())
+        (new,) = self._start_of(Batch(starts, INFINITY)).values()
+        values, valid = as_int64(new)
         if not valid.all():
             raise InputError(
                 f"alter_lifetime: the new start of {self._time.show(int(starts[np.argmin(valid)]))} is null",
@@ -105,7 +114,7 @@ class AlterLifetimeOperator(WithDurationOperator):
             return batch.sync
         new = self._map(batch.sync)
         falls = np.flatnonzero(new[1:] < new[:-1])
-        if len(falls) or new[0] < self._last[1]:
+        if len(falls) or new[0] < max(self._last[1], self.clock):
             row = int(falls[0]) + 1 if len(falls) else 0
             raise InputError(
                 f"alter_lifetime: the new start is not monotone: {self._time.show(int(batch.sync[row]))} becomes "

@@ -50,4 +50,5 @@ class Union(Node):
             endless=endless,
             duration=same_duration,
             window=same_window if all(item.ends_known for item in all_properties) else None,
+            per_window=all(item.per_window for item in all_properties),
         )

@@ -10,7 +10,7 @@ import polars as pl
 from squill.plan.expressions import END, START, Expression
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, Where
-from squill.plan.rewrite.rebuild import consumer_counts, rebuild
+from squill.plan.rebuild import consumer_counts, rebuild
 from squill.plan.row_wise import walk as walk_expression
 
 __all__ = ["push_filter_into_scan"]

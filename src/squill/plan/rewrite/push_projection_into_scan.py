@@ -28,7 +28,7 @@ from squill.plan.nodes import (
     Where,
     WithDuration,
 )
-from squill.plan.rewrite.rebuild import rebuild
+from squill.plan.rebuild import rebuild
 
 __all__ = ["push_projection_into_scan"]
 

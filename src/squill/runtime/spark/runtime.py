@@ -25,8 +25,8 @@ from squill.exchange.merge import merge_runs
 from squill.exchange.segments import read_run, runs_for
 from squill.plan.fragments import Fragment
 from squill.plan.nodes import FrameSource, Source
+from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps
-from squill.plan.substitute import substitute
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.shard import DRIVER
 from squill.runtime.spark.folder import RunFolder

@@ -42,6 +42,7 @@ from squill.testing.reference.rows import (
     checked,
     evaluate,
     group_rows,
+    lasting,
     moved,
     row_order,
     ticks_of,
@@ -144,7 +145,7 @@ def _lasting(
         duration = _duration_ticks(value, duration, _time(node))
         if duration is not None and duration <= 0:
             return []
-    return [row.living(start, INFINITY if duration is None else moved(start, duration, node.name))]
+    return [row.living(start, INFINITY if duration is None else lasting(start, duration, node.name))]
 
 
 def _duration_ticks(value: Any, expression: Expression, time: TimeType) -> int | None:
@@ -173,6 +174,8 @@ def extend(node: Extend, rows: Rows) -> Rows:
 
 def clip_duration(node: ClipDuration, rows: Rows) -> Rows:
     # In Python's integers: a limit that reaches beyond the end of time clips nothing.
+    for row in rows:
+        lasting(row.start, 0, "clip")
     return [row.living(row.start, min(row.end, row.start + node.limit)) for row in rows]
 
 
@@ -269,6 +272,7 @@ def hopping_window(node: HoppingWindow, rows: Rows) -> Rows:
     g = first_after if node.closed == "left" else first_not_before
     placed = []
     for row in rows:
+        lasting(row.start, 0, "hopping_window")
         start = checked(g(row.start, node.hop, node.offset), "hopping_window")
         end = checked(g(row.start + node.size, node.hop, node.offset), "hopping_window")
         placed.append(row.living(start, end))

@@ -76,6 +76,11 @@ def moved(t: int, by: int, what: str) -> int:
     return t if t in (INFINITY, MINUS_INFINITY) else checked(t + by, what)
 
 
+def lasting(start: int, length: int, what: str) -> int:
+    """Return the end of a lifetime of `length`; from minus infinity no length leads anywhere."""
+    return checked(start, what) + length if start == MINUS_INFINITY else moved(start, length, what)
+
+
 def identity(value: Any) -> Any:
     """Return something hashable that is the same for equal values: all NaNs are equal, and 0.0 is −0.0."""
     if isinstance(value, float) and math.isnan(value):

@@ -142,3 +142,16 @@ def test_extremes_of_an_endless_stream_keep_two_codes_per_key() -> None:
 
     fold: Any = operator._folds[0]
     assert fold._order._is_running
+
+
+def test_large_instants_are_put_together_by_key() -> None:
+    """Hundreds of changes per instant over a dozen keys, in batches that cut instants in two."""
+    frame = pl.DataFrame({"t": [i // 300 * 10 for i in range(3000)]}).with_columns(
+        k=pl.int_range(3000) * 7919 % 12, x=pl.int_range(3000) * 104_729 % 1009
+    )
+    stream = sq.from_frame(frame, start="t").with_duration(25)
+    answer = stream.group_aggregate("k", low=sq.min("x"), high=sq.max("x"), all=sq.collect_list("x"))
+    for row in answer.collect(batch_rows=170).iter_rows(named=True):
+        alive = frame.filter(pl.col("k") == row["k"], pl.col("t").is_between(row["start"] - 24, row["start"]))
+        assert [row["low"], row["high"]] == [alive["x"].min(), alive["x"].max()]
+        assert row["all"] == alive.sort("t", "x")["x"].to_list()

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from squill.engine.kernels.disorder import IN_TIME, arrivals, bounds
+from squill.engine.kernels.disorder import IN_TIME, arrivals
+from squill.engine.kernels.lifetimes import bounds
 from squill.time import INFINITY, MINUS_INFINITY
 
 

@@ -1,13 +1,25 @@
-"""Exchange nodes of a plan for others; what is not touched stays the same object."""
+"""Plans with other nodes in them: what is shared stays shared, what is not touched stays the same object."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 
-from squill.plan.node import Node
+from squill.plan.node import Node, walk
 
-__all__ = ["substitute"]
+__all__ = ["consumer_counts", "rebuild", "substitute"]
+
+
+def rebuild(root: Node, change: Callable[[Node, Node], Node]) -> Node:
+    """Return the plan with every node replaced by ``change(node, original)``, inputs first.
+
+    `node` stands on the changed inputs already; it is `original` itself when none of them changed. A node used
+    twice is changed once.
+    """
+    built: dict[int, Node] = {}
+    for original in walk(root):
+        built[id(original)] = change(_with_inputs(original, built), original)
+    return built[id(root)]
 
 
 def substitute(root: Node, choose: Callable[[Node], Node | None]) -> Node:
@@ -32,7 +44,7 @@ def substitute(root: Node, choose: Callable[[Node], Node | None]) -> Node:
     return built[id(root)]
 
 
-def _with_inputs(node: Node, built: Mapping[int, Node]) -> Node:
+def _with_inputs(node: Node, built: dict[int, Node]) -> Node:
     if all(built[id(parent)] is parent for parent in node.inputs):
         return node
     changed: dict[str, object] = {}
@@ -43,3 +55,12 @@ def _with_inputs(node: Node, built: Mapping[int, Node]) -> Node:
         elif isinstance(value, tuple) and value and isinstance(value[0], Node):
             changed[entry.name] = tuple(built[id(item)] for item in value)
     return replace(node, **changed)
+
+
+def consumer_counts(root: Node) -> dict[int, int]:
+    """Return by node id how many nodes read each node."""
+    counts: dict[int, int] = {}
+    for node in walk(root):
+        for item in node.inputs:
+            counts[id(item)] = counts.get(id(item), 0) + 1
+    return counts
