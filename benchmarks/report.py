@@ -84,8 +84,19 @@ def save(folder: Path, settings: Settings, outcomes: Sequence[Outcome], verdicts
         "outcomes": [_outcome(outcome) for outcome in outcomes],
         "targets": [_verdict(verdict) for verdict in verdicts],
     }
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(_json(content), encoding="utf-8")
     return path
+
+
+def _json(content: dict[str, Any]) -> str:
+    """Return JSON with one line per entry, and per item of a list: small, and a diff can be read."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, list):
+            return "[\n" + ",\n".join(f"  {json.dumps(item, ensure_ascii=False)}" for item in value) + "\n ]"
+        return json.dumps(value, ensure_ascii=False)
+
+    return "{\n" + ",\n".join(f' "{name}": {text(value)}' for name, value in content.items()) + "\n}\n"
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

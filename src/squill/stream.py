@@ -215,7 +215,7 @@ class Stream:
             keys, fn = None, keys
         if not callable(fn):
             raise PlanError("group_apply: there is no function to apply", "group_apply('key', lambda g: g.count())")
-        node, names = aggregation.group_keys(self._node, self._keys, keys, named, "group")
+        node, names = aggregation.group_keys(self._node, self._keys, keys, named, "group_apply")
         group = object()
         result = fn(Stream(node, names, group))
         if not isinstance(result, Stream):

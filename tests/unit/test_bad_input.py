@@ -188,6 +188,48 @@ CASES: dict[str, Callable[[], object]] = {
     "sum_beyond_int64": lambda: sq.from_frame({"t": [1, 1], "x": [2**62, 2**62]}, start="t").sum("x").collect(),
     "to_parquet_nowhere": lambda: stream().to_parquet("nowhere/out.parquet"),
     "collect_no_batch": lambda: stream().collect(batch_rows=0),
+    "collect_half_a_batch": lambda: stream().collect(batch_rows=1.5),  # type: ignore[arg-type]
+    "time_format_not_told": lambda: stream().select(d=sq.col("customer").str.to_date()),
+    "expression_of_several_columns": lambda: (
+        stream().select(s=pl.struct("price", "customer")).select(sq.col("s").struct.unnest())
+    ),
+    "drop_of_a_list": lambda: stream().drop(["price"]),  # type: ignore[arg-type]
+    "rename_to_a_number": lambda: stream().rename({"price": 5}),  # type: ignore[dict-item]
+    "map_schema_without_types": lambda: stream().map_batches(abs, schema=["price"]),  # type: ignore[arg-type]
+    "key_that_hides_a_column": lambda: stream().group_apply(sq.col("price").alias("customer"), lambda g: g.count()),
+    "key_without_a_name": lambda: stream().group_apply(5, lambda g: g.count()),
+    "key_of_128_bits": lambda: stream().group_apply(None, lambda g: g.count(), k=sq.col("price").cast(pl.Int128)),
+    "aggregate_of_128_bits": lambda: stream().aggregate(m=sq.min(sq.col("price").cast(pl.Int128))),
+    "aggregate_where_a_number": lambda: sq.count(where=5),  # type: ignore[arg-type]
+    "aggregate_order_by_a_number": lambda: sq.first("price", order_by=5),  # type: ignore[arg-type]
+    "negative_ddof": lambda: sq.var("price", ddof=-1),
+    "descending_is_text": lambda: sq.top_k("price", 1, descending="no"),  # type: ignore[arg-type]
+    "arithmetic_with_a_list": lambda: sq.count() + [1],
+    "pipe_to_a_number": lambda: sq.count().pipe(lambda n: 5),  # type: ignore[arg-type, return-value]
+    "huge_count_window": lambda: stream().count_window(2**63),
+    "union_of_times_beside_relational_data": lambda: sq.from_frame({"price": [1]}).union(
+        stream().select("price"), days().select("price")
+    ),
+    "duration_from_minus_infinity": lambda: (
+        stream().union(sq.from_frame({"price": [1], "customer": ["c"]})).with_duration(5).collect()
+    ),
+    "limit_from_minus_infinity": lambda: (
+        stream().union(sq.from_frame({"price": [1], "customer": ["c"]})).clip(5).collect()
+    ),
+    "unsigned_duration_beyond_int64": lambda: stream().with_duration(pl.lit(2**63 + 1, dtype=pl.UInt64)).collect(),
+    "duration_beyond_the_ticks": lambda: (
+        sq.from_frame(
+            {"t": pl.Series([0], dtype=pl.Datetime("ns")), "d": pl.Series([10**14], dtype=pl.Duration("ms"))}, start="t"
+        )
+        .with_duration(sq.col("d"))
+        .collect()
+    ),
+    "cast_time_beyond_time": lambda: (
+        sq.from_frame({"t": pl.Series([10**17], dtype=pl.Datetime("ms"))}, start="t").cast_time("ns").collect()
+    ),
+    "new_start_fails": lambda: (
+        stream().alter_lifetime(start=sq.start().cast(pl.String).str.slice(5).cast(pl.Int64), duration=1).collect()
+    ),
 }
 
 

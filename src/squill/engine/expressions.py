@@ -93,7 +93,7 @@ class Evaluator:
         try:
             result = frame.select(*self._exprs) if not self._needs_length else frame.select("rows", *self._exprs)
         except pl.exceptions.PolarsError as error:
-            first_line = str(error).splitlines()[0]
+            first_line = str(error).splitlines()[0].replace(START, "start()").replace(END, "end()")
             raise InputError(
                 f"{self._operator}: the expressions failed on {len(batch)} rows: {first_line}",
                 "check the values; .cast(…, strict=False) gives null instead of an error.",

@@ -35,12 +35,13 @@ def shifted(times: Int64s, by: int | Int64s, node: Node) -> Int64s:
 
 
 def refuse_beginningless(starts: Int64s, node: Node) -> None:
-    """Raise when the first of these ordered starts is minus infinity, from where no duration leads anywhere.
-
-    Relational rows that are united with temporal ones begin there.
-    """
+    """Raise when the first of these ordered starts is minus infinity, from where no duration leads anywhere."""
     if len(starts) and starts[0] == MINUS_INFINITY:
-        raise time_overflow(node, MINUS_INFINITY)
+        raise TimeOverflowError(
+            f"{node.name}({node.details()}): an event without a start has no time to count from; relational rows "
+            "united with temporal ones begin at minus infinity",
+            "give the relational input a time before the union, with start=.",
+        )
 
 
 def shift_time(t: int, by: int) -> int:

@@ -217,7 +217,7 @@ def _refuse_whole_columns(tree: object, expr: pl.Expr, scope: Scope, operator: s
             _check_membership(function["input"][1], expr, scope, operator)
         if guesses_format(function["function"]):
             raise PlanError(
-                f"{operator}: {expr} guesses the format from the first text of each batch; batches may not matter",
+                f"{operator}: {expr} guesses the format from the first text of a batch, so batches would matter",
                 "give the format, as in sq.col('ts').str.to_datetime('%Y-%m-%d %H:%M:%S').",
             )
 

@@ -89,6 +89,10 @@ class ClipDuration(UnaryNode):
 
     limit: int
 
+    @property
+    def name(self) -> str:
+        return "clip"
+
     @cached_property
     def properties(self) -> Properties:
         before = self.parent.properties

@@ -7,6 +7,7 @@ import pytest
 
 import squill as sq
 from squill.errors import InputError, TimeOverflowError, UnboundedResultError
+from squill.testing import assert_same_events, reference
 from tests.unit.engine.operators.rows import edges, intervals, points, rows
 
 
@@ -138,3 +139,27 @@ def test_alter_lifetime_must_be_monotone() -> None:
 
 def test_alter_lifetime_sets_start_and_duration() -> None:
     assert rows(points(3, 8).alter_lifetime(start=sq.start() // 2, duration=4)) == [(1, 5), (4, 8)]
+
+
+def test_a_constant_start_moves_every_event_there() -> None:
+    query = points(1, 2, 5).alter_lifetime(start=pl.lit(7, dtype=pl.Int64), duration=2)
+    assert rows(query) == [(7, 9), (7, 9), (7, 9)]
+
+
+def test_a_new_start_below_the_clock_is_not_monotone() -> None:
+    events = sq.from_events([sq.punctuation(10), sq.point(12, x=1)])
+    with pytest.raises(InputError, match="not monotone"):
+        events.alter_lifetime(start=-sq.start(), duration=1).collect()
+
+
+def test_a_null_duration_may_hide_any_value() -> None:
+    days = sq.from_frame({"t": pl.Series([0, 1], dtype=pl.Date), "n": [5, 48]}, start="t")
+    hours = pl.when(sq.col("n") > 10).then(pl.duration(hours=sq.col("n"), time_unit="us"))
+    assert days.with_duration(hours).collect()["end"].to_physical().to_list() == [None, 3]
+
+
+@pytest.mark.parametrize("offset", [0, 3, -(2**62) - 7])
+def test_chop_with_a_grid_that_leaves_the_range_of_times(offset: int) -> None:
+    spans = intervals((2**62, 2**62 + 5), (1, 2**62 + 9))
+    for query in (spans.chop(2**62, offset), spans.stitch().chop(2**62, offset)):
+        assert_same_events(query.collect(batch_rows=1), reference.frame(query))

@@ -141,3 +141,16 @@ def test_key_that_empties_twice_in_one_batch_is_released_once() -> None:
     assert rows(query) == expected
     assert rows(query.distinct()) == expected
     assert rows(query.stitch()) == expected
+
+
+def test_an_enum_is_ordered_by_its_categories_everywhere() -> None:
+    sizes = pl.Series(["small", "large", "small"], dtype=pl.Enum(["small", "large"]))
+    query = points(1, 1, 1, x=sizes).aggregate(
+        high=sq.max("x"), last=sq.last("x"), top=sq.top_k("x", 1), all=sq.collect_list("x")
+    )
+    assert rows(query) == [(1, 2, "large", "large", [{"rank": 1, "x": "large"}], ["small", "small", "large"])]
+
+
+def test_a_union_of_windows_has_no_start_and_end() -> None:
+    windows = points(1, 7).tumbling_window(5).count().per_window()
+    assert windows.union(windows).collect().columns == ["window_start", "window_end", "count"]

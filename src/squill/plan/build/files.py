@@ -1,0 +1,146 @@
+"""Which files an input stands for, and whether they agree on their columns."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from squill.errors import PlanError, SchemaChangedError, SourceReadError
+from squill.plan.schema import Schema
+
+__all__ = [
+    "FORMATS", "changed_type", "common_schema", "expand_paths", "first_line", "format_of", "scan_files",
+    "unreadable_hint",
+]  # fmt: skip
+
+FORMATS = {
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson",
+    ".arrow": "ipc", ".ipc": "ipc", ".feather": "ipc",
+}  # fmt: skip
+TYPED = ("parquet", "ipc")
+"""Formats that store types; in the others they are guessed from the first values."""
+
+
+def expand_paths(paths: object) -> tuple[str, ...]:
+    """Return the files that paths, folders and globs stand for, in name order."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)  # type: ignore[call-overload]
+    if not given:
+        raise PlanError(
+            "scan: no path is given", 'give a file, a folder, a glob like "clicks/*.parquet", or a list of these.'
+        )
+    found: list[str] = []
+    for item in given:
+        text = os.fspath(item)
+        matches = _matches(text)
+        if not matches:
+            raise SourceReadError(
+                f"scan: {text!r} matches no file",
+                f"check the path; a folder is searched for files ending in {', '.join(FORMATS)}.",
+            )
+        found.extend(matches)
+    return tuple(found)
+
+
+def _matches(text: str) -> list[str]:
+    path = Path(text)
+    if path.is_dir():
+        return sorted(str(file) for file in path.rglob("*") if file.suffix in FORMATS and file.is_file())
+    if path.is_file():
+        return [text]
+    if not any(mark in text for mark in "*?["):
+        return []
+    # Path.glob wants the pattern apart from the folder that it starts in.
+    return sorted(name for name in glob.glob(text, recursive=True) if Path(name).is_file())  # noqa: PTH207
+
+
+def format_of(files: Sequence[str], given: str | None) -> str:
+    """Return the format of the files: the one given, or the one that all their names tell."""
+    if given is not None:
+        if given not in FORMATS.values():
+            raise PlanError(f"scan: format is {given!r}", f"use one of {', '.join(sorted(set(FORMATS.values())))}.")
+        return given
+    formats = {FORMATS.get(Path(path).suffix) for path in files}
+    if len(formats) > 1 or None in formats:
+        raise PlanError(
+            f"scan: the format of {files[0]!r} and its like cannot be told from their names",
+            'say format="parquet", "csv", "ndjson" or "ipc".',
+        )
+    return str(formats.pop())
+
+
+def scan_files(path: str, file_format: str, schema: Schema | None = None) -> pl.LazyFrame:
+    """Return one file as a Polars lazy frame; `schema` fixes types that the file does not store."""
+    types = None if schema is None else dict(schema)
+    match file_format:
+        case "parquet":
+            return pl.scan_parquet(path, glob=False)
+        case "csv":
+            return pl.scan_csv(path, glob=False, try_parse_dates=True, schema_overrides=types)
+        case "ndjson":
+            return pl.scan_ndjson(path, schema=types)
+        case _:
+            return pl.scan_ipc(path, glob=False)
+
+
+def common_schema(files: Sequence[str], file_format: str) -> Schema:
+    """Return the columns that all files have, or raise for the first file that differs."""
+    first = _schema(files[0], file_format)
+    for path in files[1:]:
+        _compare(files[0], first, path, _schema(path, file_format), types=file_format in TYPED)
+    return first
+
+
+def changed_type(first: str, path: str, file_format: str) -> SchemaChangedError | None:
+    """Return the error for a file of guessed types that does not fit the first one, if that is so."""
+    try:
+        _compare(first, _schema(first, file_format), path, _schema(path, file_format), types=True)
+    except SchemaChangedError as changed:
+        return changed
+    except SourceReadError:
+        return None
+    return None
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def unreadable_hint(file_format: str) -> str:
+    """Return what to look for in a file that cannot be read."""
+    if file_format in TYPED:
+        return "is the file whole?"
+    return "is the file whole, and does each column hold values of one type?"
+
+
+def _schema(path: str, file_format: str) -> Schema:
+    try:
+        return Schema(scan_files(path, file_format).collect_schema())
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise SourceReadError(
+            f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
+        ) from error
+
+
+def _compare(first: str, expected: Schema, path: str, found: Schema, *, types: bool) -> None:
+    for name in expected:
+        if name not in found:
+            raise SchemaChangedError(
+                f"scan: {path!r} has no column {name!r}, which is {expected[name]} in {first!r}",
+                "files of one input have the same columns; scan them apart and unite them with union(…).",
+            )
+        if types and found[name] != expected[name]:
+            raise SchemaChangedError(
+                f"scan: column {name!r} is {found[name]} in {path!r}, but {expected[name]} in {first!r}",
+                "files of one input have the same types; scan them apart, cast and unite them with union(…).",
+            )
+    extra = [name for name in found if name not in expected]
+    if extra:
+        raise SchemaChangedError(
+            f"scan: {path!r} has a column {extra[0]!r} ({found[extra[0]]}), which {first!r} has not",
+            "files of one input have the same columns; scan them apart and unite them with union(…).",
+        )

@@ -1,0 +1,143 @@
+"""Build nodes that change payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from squill.errors import PlanError
+from squill.plan.codec import Codec
+from squill.plan.expressions import Expression, bind, bind_predicate, column
+from squill.plan.node import Node
+from squill.plan.nodes import MapBatches, Select, SelectMany, Where
+from squill.plan.schema import Schema
+
+__all__ = ["drop", "map_batches", "project", "rename", "select", "select_many", "where", "with_columns"]
+
+
+def where(node: Node, predicates: Sequence[object]) -> Node:
+    for predicate in predicates:
+        node = Where(parent=node, predicate=bind_predicate(predicate, node.scope, "where"))
+    return node
+
+
+def project(node: Node, columns: Sequence[Expression], keys: Sequence[str], operator: str) -> Node:
+    """Build a Select; inside a group the key columns stay, first and unchanged."""
+    chosen = {item.name: item for item in columns}
+    for key in keys:
+        given = chosen.get(key)
+        if given is not None and given.source_column != key:
+            raise PlanError(
+                f"{operator}: {key!r} is a key of this group and cannot be changed inside it",
+                "give the new column another name.",
+            )
+    key_columns = [column(key, node.schema[key]) for key in keys]
+    rest = [item for item in columns if item.name not in keys]
+    selected = Select(parent=node, columns=(*key_columns, *rest))
+    if node.time is not None:
+        selected.schema.without_time_names(operator)
+    return selected
+
+
+def select(node: Node, keys: Sequence[str], expressions: Sequence[object], named: Mapping[str, object]) -> Node:
+    bound = bind(expressions, named, node.scope, "select")
+    if not bound and not keys:
+        raise PlanError("select: no column is given", "name at least one column.")
+    return project(node, bound, keys, "select")
+
+
+def with_columns(
+    node: Node, keys: Sequence[str], expressions: Sequence[object], named: Mapping[str, object]
+) -> Node:
+    bound = bind(expressions, named, node.scope, "with_columns")
+    merged = {name: column(name, dtype) for name, dtype in node.schema.items()}
+    merged.update({item.name: item for item in bound})
+    return project(node, list(merged.values()), keys, "with_columns")
+
+
+def drop(node: Node, keys: Sequence[str], names: Sequence[str]) -> Node:
+    for name in names:
+        if not isinstance(name, str):
+            raise PlanError(f"drop: {name!r} is {type(name).__name__}, not a column's name", "drop('a', 'b')")
+        node.schema.require(name, "drop")
+        if name in keys:
+            raise PlanError(f"drop: {name!r} is a key of this group", "drop it after the group.")
+    kept = [column(name, dtype) for name, dtype in node.schema.items() if name not in names]
+    return project(node, kept, keys, "drop")
+
+
+def rename(node: Node, keys: Sequence[str], mapping: Mapping[str, str]) -> Node:
+    if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping.values()):
+        raise PlanError(f"rename: {mapping!r} does not say new names for old ones", "rename({'old': 'new'})")
+    for name in mapping:
+        node.schema.require(name, "rename")
+        if name in keys:
+            raise PlanError(f"rename: {name!r} is a key of this group", "rename it after the group.")
+    renamed = [column(name, dtype).renamed(mapping.get(name, name)) for name, dtype in node.schema.items()]
+    names = [item.name for item in renamed]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PlanError(f"rename: two columns would be called {twice!r}", "choose another name.")
+    return project(node, renamed, keys, "rename")
+
+
+def select_many(
+    node: Node, keys: Sequence[str], given: object, schema: Mapping[str, Any] | None
+) -> Node:
+    if callable(given) and not isinstance(given, pl.Expr):
+        return map_batches(node, keys, given, schema, many=True)
+    bound = bind([given], {}, node.scope, "select_many")
+    if len(bound) != 1 or not isinstance(bound[0].dtype, (pl.List, pl.Array)):
+        found = ", ".join(f"{item.name}: {item.dtype}" for item in bound)
+        raise PlanError(
+            f"select_many: {found} is not one list column",
+            "give an expression of type List, as in sq.col('text').str.split(' ').alias('word').",
+        )
+    item = bound[0]
+    merged = {name: column(name, dtype) for name, dtype in node.schema.items()}
+    merged[item.name] = item
+    widened = project(node, list(merged.values()), keys, "select_many")
+    return SelectMany(parent=widened, column=item.name)
+
+
+def map_batches(
+    node: Node, keys: Sequence[str], function: Callable[..., Any], schema: Mapping[str, Any] | None, *, many: bool
+) -> Node:
+    operator = "select_many" if many else "map_batches"
+    if not callable(function):
+        raise PlanError(f"{operator}: {function!r} is not a function", "give a function of a frame.")
+    if schema is not None and not isinstance(schema, Mapping):
+        raise PlanError(f"{operator}: schema is {schema!r}", "map names to types: schema={'x': pl.Int64}.")
+    given = {**node.schema, **node.codecs} if schema is None else schema
+    keyed = {key: node.schema[key] for key in keys}
+    own = {name: dtype for name, dtype in given.items() if name not in keyed}
+    encoded = tuple((name, dtype) for name, dtype in own.items() if isinstance(dtype, Codec))
+    output = Schema({**keyed, **{name: _column_type(name, dtype, operator) for name, dtype in own.items()}})
+    output.without_time_names(operator)
+    return MapBatches(
+        parent=node,
+        function=function,
+        function_id=id(function),
+        output=output,
+        encoded=encoded,
+        many=many,
+        keys=tuple(keys),
+    )
+
+
+def _column_type(name: str, dtype: Any, operator: str) -> pl.DataType:
+    if isinstance(dtype, Codec):
+        return pl.Binary()
+    if dtype == pl.Object:
+        raise PlanError(
+            f"{operator}: the column {name!r} holds Python objects, which cannot cross shards, files or checkpoints",
+            "say how they become bytes: schema={'" + name + "': sq.codec(Type, encode, decode)}.",
+        )
+    if isinstance(dtype, pl.DataType) or (isinstance(dtype, type) and issubclass(dtype, pl.DataType)):
+        return dtype if isinstance(dtype, pl.DataType) else dtype()
+    raise PlanError(
+        f"{operator}: schema says {dtype!r} for the column {name!r}, which is no type",
+        "use Polars types such as pl.Int64, or sq.codec(…).",
+    )

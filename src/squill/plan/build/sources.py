@@ -1,0 +1,207 @@
+"""Build source nodes: read the input's columns, bind `start=` and `end=`, check the promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from squill.errors import DurationError, PlanError, TimeTypeError
+from squill.plan.build.events import checked_disorder
+from squill.plan.build.files import FORMATS, common_schema, expand_paths, format_of, scan_files
+from squill.plan.expressions import Expression, Scope, bind_one
+from squill.plan.node import Node
+from squill.plan.nodes import Disorder, FileSource, FrameSource, Lifetime, Promises, PushSource
+from squill.plan.schema import Schema
+from squill.time import Duration, TimeType
+
+__all__ = [
+    "FORMATS", "file_source", "frame_source", "lifetime_of", "promises_of", "push_source", "scan_files", "to_frame",
+    "wall_seconds",
+]  # fmt: skip
+
+
+def to_frame(data: Any, operator: str) -> pl.DataFrame:
+    """Return anything tabular as a Polars frame, without copying where that is possible."""
+    if isinstance(data, pl.DataFrame):
+        return data
+    if isinstance(data, pl.LazyFrame):
+        return data.collect()
+    try:
+        if isinstance(data, dict):
+            return pl.DataFrame(data)
+        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            return pl.DataFrame(data)
+        if type(data).__module__.split(".")[0] == "pandas":
+            return pl.from_pandas(data)
+        if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+            return pl.DataFrame(data, infer_schema_length=None)
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise PlanError(f"{operator}: the data cannot be read as a table: {error}", "check the columns.") from error
+    raise PlanError(
+        f"{operator}: {type(data).__name__} is not a table",
+        "give a Polars, Arrow or pandas frame, a dict of columns, or anything with the Arrow C stream.",
+    )
+
+
+def lifetime_of(
+    columns: Schema, start: object, end: object, lifetime: str, operator: str, *, keep_time: bool
+) -> Lifetime | None:
+    """Return how times are read off the rows; None for relational data."""
+    if lifetime not in ("point", "open"):
+        raise PlanError(f"{operator}: lifetime is {lifetime!r}", 'use "point" or "open".')
+    if start is None:
+        if end is not None:
+            raise PlanError(f"{operator}: end= without start=", "name the start column too.")
+        return None
+    scope = Scope(columns, None, ends_known=False)
+    start_expression = bind_one(start, scope, f"{operator}: start")
+    time = TimeType.of(start_expression.dtype, start_expression.name)
+    end_expression: Expression | None = None
+    if end is not None:
+        end_expression = bind_one(end, scope, f"{operator}: end")
+        # A column of nulls only has no type of its own: all these events are endless.
+        endless = isinstance(end_expression.dtype, pl.Null)
+        end_time = time if endless else TimeType.of(end_expression.dtype, end_expression.name)
+        if end_time != time and not (time.is_integer and end_time.is_integer):
+            raise TimeTypeError(
+                f"{operator}: start {start_expression.name!r} is {time}, end {end_expression.name!r} is {end_time}",
+                "give both the same type.",
+            )
+    return Lifetime(start=start_expression, end=end_expression, kind=lifetime, keep_time=keep_time)
+
+
+def promises_of(
+    columns: Schema,
+    lifetime: Lifetime | None,
+    sorted_by: object,
+    packed: object,
+    duration: Duration | None,
+    unique: object,
+    operator: str,
+    *,
+    trust: bool,
+) -> Promises:
+    time = None if lifetime is None else TimeType.of(lifetime.start.dtype)
+    ticks: int | None = None
+    if duration is not None:
+        if time is None or lifetime is None or lifetime.end is None:
+            raise PlanError(f"{operator}: duration= promises the length of lifetimes, but there is no end=", "drop it.")
+        ticks = time.positive(duration, f"{operator}: duration")
+    return Promises(
+        sorted_by=_names(sorted_by, columns, f"{operator}: sorted_by"),
+        packed=_key_names(packed, columns, f"{operator}: packed"),
+        duration=ticks,
+        unique=_key_names(unique, columns, f"{operator}: unique"),
+        trust=trust,
+    )
+
+
+def _names(given: object, columns: Schema, operator: str) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given or ())  # type: ignore[arg-type]
+    for name in names:
+        columns.require(name, operator)
+    return names
+
+
+def _key_names(given: object, columns: Schema, operator: str) -> tuple[str, ...]:
+    names = _names(given, columns, operator)
+    for name in names:
+        if columns[name].is_nested() or isinstance(columns[name], pl.Object):
+            raise PlanError(
+                f"{operator}: column {name!r} is {columns[name]}, which cannot be a key", "name plain columns."
+            )
+    return names
+
+
+def frame_source(
+    data: Any, start: object, end: object, lifetime: str, name: str | None, *, keep_time: bool, **promises: Any
+) -> Node:
+    frame = to_frame(data, "from_frame")
+    columns = Schema(frame.schema)
+    read = lifetime_of(columns, start, end, lifetime, "from_frame", keep_time=keep_time)
+    built = FrameSource(
+        label=name or "frame",
+        columns=columns,
+        lifetime=read,
+        promises=promises_of(columns, read, operator="from_frame", **promises),
+        frame=frame,
+        frame_id=id(frame),
+    )
+    if read is not None:
+        built.schema.without_time_names("from_frame")
+    return built
+
+
+def push_source(
+    schema: Mapping[str, Any],
+    start: str,
+    end: str | None,
+    lifetime: str,
+    name: str | None,
+    disorder: Disorder,
+    punctuate_every: Duration | None,
+    feed: object,
+    *,
+    keep_time: bool,
+) -> PushSource:
+    columns = Schema(schema)
+    read = lifetime_of(columns, start, end, lifetime, "source", keep_time=keep_time)
+    if read is None or read.start.source_column is None or (read.end is not None and read.end.source_column is None):
+        raise PlanError("source: start= and end= name columns of the schema", 'sq.source({"t": pl.Int64}, start="t").')
+    time = TimeType.of(read.start.dtype, read.start.name)
+    built = PushSource(
+        label=name or "source",
+        columns=columns,
+        lifetime=read,
+        source=feed,
+        source_id=id(feed),
+        disorder=checked_disorder(disorder, time, "source"),
+        punctuate_every=None if punctuate_every is None else time.positive(punctuate_every, "source: punctuate_every"),
+    )
+    built.schema.without_time_names("source")
+    return built
+
+
+def wall_seconds(max_delay: Duration | None) -> float | None:
+    """Return a wall-clock duration in seconds."""
+    if max_delay is None:
+        return None
+    if isinstance(max_delay, int):
+        raise DurationError(
+            f"source: max_delay is {max_delay!r}; it is wall-clock time and needs a unit", 'write "5ms" or a timedelta.'
+        )
+    nanoseconds = TimeType(pl.Datetime("ns")).ticks(max_delay, "source: max_delay")
+    if nanoseconds < 0:
+        raise PlanError(f"source: max_delay is {max_delay!r}", "give zero or more.")
+    return nanoseconds / 1e9
+
+
+def file_source(
+    paths: object,
+    start: object,
+    end: object,
+    lifetime: str,
+    name: str | None,
+    file_format: str | None,
+    *,
+    keep_time: bool,
+    **promises: Any,
+) -> Node:
+    files = expand_paths(paths)
+    chosen = format_of(files, file_format)
+    columns = common_schema(files, chosen)
+    read = lifetime_of(columns, start, end, lifetime, "scan", keep_time=keep_time)
+    built = FileSource(
+        label=name or Path(files[0]).parent.name or "scan",
+        columns=columns,
+        lifetime=read,
+        promises=promises_of(columns, read, operator="scan", **promises),
+        paths=files,
+        format=chosen,
+    )
+    if read is not None:
+        built.schema.without_time_names("scan")
+    return built
