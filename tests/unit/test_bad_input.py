@@ -204,7 +204,7 @@ CASES: dict[str, Callable[[], object]] = {
     "aggregate_order_by_a_number": lambda: sq.first("price", order_by=5),  # type: ignore[arg-type]
     "negative_ddof": lambda: sq.var("price", ddof=-1),
     "descending_is_text": lambda: sq.top_k("price", 1, descending="no"),  # type: ignore[arg-type]
-    "arithmetic_with_a_list": lambda: sq.count() + [1],
+    "arithmetic_with_a_list": lambda: sq.count() * [1],
     "pipe_to_a_number": lambda: sq.count().pipe(lambda n: 5),  # type: ignore[arg-type, return-value]
     "huge_count_window": lambda: stream().count_window(2**63),
     "union_of_times_beside_relational_data": lambda: sq.from_frame({"price": [1]}).union(

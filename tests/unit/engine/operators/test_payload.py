@@ -28,7 +28,7 @@ def test_selectors_among_the_arguments_of_a_horizontal_function_are_its_argument
 
 
 def test_a_selector_outside_gives_one_column_for_each() -> None:
-    assert rows(numbers().select(pl.max_horizontal(pl.lit(5), pl.lit(2)) + pl.all())) == [(1, 2, 6, 15), (2, 3, 7, 25)]
+    assert rows(numbers().select(pl.all() + pl.max_horizontal(pl.lit(5), pl.lit(2)))) == [(1, 2, 6, 15), (2, 3, 7, 25)]
 
 
 def test_events_without_columns_are_mapped_too() -> None:
