@@ -199,13 +199,15 @@ CASES: dict[str, Callable[[], object]] = {
     "key_that_hides_a_column": lambda: stream().group_apply(sq.col("price").alias("customer"), lambda g: g.count()),
     "key_without_a_name": lambda: stream().group_apply(5, lambda g: g.count()),
     "key_of_128_bits": lambda: stream().group_apply(None, lambda g: g.count(), k=sq.col("price").cast(pl.Int128)),
-    "aggregate_of_128_bits": lambda: stream().aggregate(m=sq.min(sq.col("price").cast(pl.Int128))),
+    "sum_of_128_bits": lambda: stream().aggregate(m=sq.sum(sq.col("price").cast(pl.Int128))),
     "aggregate_where_a_number": lambda: sq.count(where=5),  # type: ignore[arg-type]
     "aggregate_order_by_a_number": lambda: sq.first("price", order_by=5),  # type: ignore[arg-type]
     "negative_ddof": lambda: sq.var("price", ddof=-1),
     "descending_is_text": lambda: sq.top_k("price", 1, descending="no"),  # type: ignore[arg-type]
     "arithmetic_with_a_list": lambda: sq.count() * [1],
     "pipe_to_a_number": lambda: sq.count().pipe(lambda n: 5),  # type: ignore[arg-type, return-value]
+    "type_without_its_arguments": lambda: stream().map_batches(abs, schema={"price": pl.List}),
+    "type_of_python": lambda: sq.source({"t": int}, start="t"),
     "huge_count_window": lambda: stream().count_window(2**63),
     "union_of_times_beside_relational_data": lambda: sq.from_frame({"price": [1]}).union(
         stream().select("price"), days().select("price")

@@ -191,6 +191,9 @@ def valid_of(series: pl.Series) -> Uint8s:
         return all_valid(len(series))
     if type(series.dtype) is pl.Null:
         return _constant(0, len(series))
+    if isinstance(series.dtype, (pl.Int128, pl.UInt128)):
+        # Arrow has no such integers.
+        return values_of(series.is_not_null())
     # The newest level exports strings as the views they are; the default would copy their bytes.
     arrow = (series if series.n_chunks() == 1 else series.rechunk()).to_arrow(compat_level=_NEWEST)
     return _bits(arrow.buffers()[0], arrow.offset, len(arrow))

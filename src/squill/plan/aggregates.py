@@ -39,7 +39,7 @@ class UserAggregate:
     deaccumulate: Callable[..., Any] | None
     merge: Callable[..., Any] | None
     result: Callable[..., Any]
-    dtype: PolarsDataType
+    dtype: pl.DataType
 
 
 @dataclass(frozen=True)
@@ -224,12 +224,6 @@ def bind_call(call: AggregateCall, scope: Scope) -> BoundAggregate:
 
 def result_type(call: BoundAggregate, payload: Schema) -> pl.DataType:
     """Return the type of an aggregate's result, or raise when its input does not fit."""
-    for item in call.inputs:
-        if call.kind != "collect_list" and isinstance(item.dtype, (pl.Int128, pl.UInt128)):
-            raise PlanError(
-                f"aggregate {call.kind}: column {item.name!r} is {item.dtype}; integers may have up to 64 bits",
-                "cast it first, to Int64, Decimal(38, 0) or Float64.",
-            )
     match call.kind:
         case "count" | "count_not_null" | "count_distinct":
             return pl.Int64()
@@ -250,15 +244,15 @@ def result_type(call: BoundAggregate, payload: Schema) -> pl.DataType:
             return _ranked_rows(call, payload)
         case "user":
             assert call.user is not None
-            dtype = call.user.dtype
-            return dtype if isinstance(dtype, pl.DataType) else dtype()
+            return call.user.dtype
         case _:
             raise PlanError(f"aggregate: unknown kind {call.kind!r}")
 
 
 def _refuse(call: BoundAggregate, dtype: pl.DataType, accepted: str) -> PlanError:
+    wrong = "which has more than 64 bits" if dtype.is_integer() else f"not {accepted}"
     return PlanError(
-        f"aggregate {call.kind}: column {call.inputs[0].name!r} is {dtype}, not {accepted}",
+        f"aggregate {call.kind}: column {call.inputs[0].name!r} is {dtype}, {wrong}",
         "cast it first, or use sq.count_not_null, sq.first or sq.collect_list, which take any type.",
     )
 
@@ -297,15 +291,19 @@ def _number_type(call: BoundAggregate, dtype: pl.DataType) -> pl.DataType:
         if call.kind == "product":
             raise _refuse(call, dtype, "an integer or a float")
         return pl.Decimal(38, dtype.scale)
-    if dtype.is_integer() or isinstance(dtype, (pl.Boolean, pl.Null)):
+    if _is_word(dtype) or isinstance(dtype, (pl.Boolean, pl.Null)):
         return pl.Int64()
     if isinstance(dtype, pl.Duration) and call.kind == "sum":
         return dtype
     raise _refuse(call, dtype, NUMBERS if call.kind == "sum" else "an integer or a float")
 
 
+def _is_word(dtype: pl.DataType) -> bool:
+    return dtype.is_integer() and not isinstance(dtype, (pl.Int128, pl.UInt128))
+
+
 def _float_type(call: BoundAggregate, dtype: pl.DataType) -> pl.DataType:
-    if dtype.is_float() or dtype.is_integer() or isinstance(dtype, (pl.Boolean, pl.Null, pl.Decimal)):
+    if dtype.is_float() or _is_word(dtype) or isinstance(dtype, (pl.Boolean, pl.Null, pl.Decimal)):
         if call.kind == "percentile" and call.option("discrete"):
             return dtype
         return pl.Float64()

@@ -11,6 +11,7 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan.aggregates import AggregateCall, AggregateExpr, UserAggregate
 from squill.plan.expressions import IntoExpression
+from squill.plan.schema import require_type
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
@@ -193,5 +194,6 @@ def aggregate_fn(
             UserWarning,
             stacklevel=2,
         )
+    dtype = require_type(dtype, "sq.aggregate_fn: dtype")
     user = UserAggregate(columns, init, accumulate, deaccumulate, merge, result, dtype)
     return AggregateExpr.of(AggregateCall("user", columns, user=user))

@@ -8,10 +8,26 @@ import polars as pl
 
 from squill.errors import ColumnNotFoundError, PlanError
 
-__all__ = ["TIME_COLUMNS", "Schema"]
+__all__ = ["TIME_COLUMNS", "Schema", "require_type"]
 
 TIME_COLUMNS = ("start", "end")
 """Names a payload column may not have: results carry the lifetime under them."""
+
+
+def require_type(given: object, what: str) -> pl.DataType:
+    """Return a type of Polars, or raise when `given` is none or lacks its arguments, as `pl.List` does.
+
+    >>> require_type(pl.Int64, "source: column 'x'")
+    Int64
+    """
+    if isinstance(given, pl.DataType):
+        return given
+    if isinstance(given, type) and issubclass(given, pl.DataType):
+        try:
+            return given()
+        except TypeError:
+            raise PlanError(f"{what} is {given}, which needs arguments", "say of what: pl.List(pl.Int64).") from None
+    raise PlanError(f"{what} is {given!r}, which is no type", "use Polars types such as pl.Int64.")
 
 
 class Schema(Mapping[str, pl.DataType]):

@@ -34,6 +34,9 @@ def delta_arguments(deltas: Deltas) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+NOTHING = pl.Series("nothing", [], pl.Int64)
+
+
 class RowCountFold(Fold):
     """count(): the schedule counts the alive rows anyway."""
 
@@ -44,6 +47,9 @@ class RowCountFold(Fold):
         pass
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
+        if not deltas.cells:
+            # Most small pushes finish no instant.
+            return NOTHING
         return series_from(self.call.placeholder, deltas.cell_alive[: deltas.cells].copy(), None, pl.Int64())
 
     def save(self) -> OperatorState:

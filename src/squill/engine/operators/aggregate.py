@@ -22,7 +22,7 @@ from squill.engine.aggregation.output import CellOutput
 from squill.engine.aggregation.schedules import Column, Deltas, schedule_for
 from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
-from squill.engine.key_table import KeyTable
+from squill.engine.keyed import KeySlots
 from squill.engine.operator import NUMBERED, Operator, OperatorState, register
 from squill.engine.operators.relational_aggregate import RelationalAggregateOperator, can_lower
 from squill.plan.expressions import Expression
@@ -44,14 +44,13 @@ class AggregateOperator(Operator):
     def __init__(self, node: Aggregate) -> None:
         super().__init__(node)
         self._node = node
-        self._keys = list(node.keys)
-        self._table = KeyTable([node.schema[name] for name in node.keys]) if node.keys else None
+        self._keys = KeySlots(node.keys, node.schema)
         context = FoldContext(node.parent.schema, node.parent.properties)
         self._folds: list[Fold] = [fold_for(call, context) for call in node.calls]
         self._inputs = self._input_evaluator()
         column_types = [kind for fold in self._folds for kind in fold.columns]
         self._schedule = schedule_for(node.parent.properties, column_types)
-        self._output = CellOutput(self._key_columns, {item.name: item.dtype for item in node.columns})
+        self._output = CellOutput(self._keys.columns, {item.name: item.dtype for item in node.columns})
         self._results = Evaluator(node.columns, None, "aggregate")
         self._empty = EmptySlots(self._schedule)
 
@@ -65,20 +64,13 @@ class AggregateOperator(Operator):
     # -- rows ---------------------------------------------------------------------------------------------
 
     def push(self, batch: Batch, port: int = 0) -> None:
-        slots = self._slots(batch)
+        slots = self._keys.slots(batch)
+        self._ensure_slots(self._keys.capacity)
         self._run(batch, slots, self._stored_columns(batch, slots), self.clock)
 
     def advance(self, t: int, port: int = 0) -> None:
         self._run(None, np.empty(0, np.int32), self._stored_columns(None, np.empty(0, np.int32)), t)
         self.emit_clock(t)
-
-    def _slots(self, batch: Batch) -> Array:
-        if self._table is None:
-            self._ensure_slots(1)
-            return np.zeros(len(batch), np.int32)
-        slots = self._table.slots([batch.columns[name] for name in self._keys])
-        self._ensure_slots(self._table.capacity)
-        return slots
 
     def _ensure_slots(self, capacity: int) -> None:
         self._schedule.ensure_slots(capacity)
@@ -104,9 +96,7 @@ class AggregateOperator(Operator):
                 self._empty.collect(deltas)
         for fold in self._folds:
             fold.settle()
-        emptied = self._empty.take()
-        if self._table is not None and len(emptied):
-            self._table.release(emptied)
+        self._keys.release(self._empty.take())
 
     def _fold(self, deltas: Deltas) -> dict[str, pl.Series]:
         values: dict[str, pl.Series] = {}
@@ -124,19 +114,12 @@ class AggregateOperator(Operator):
         if self.demand == NUMBERED and ends is not None:
             self.close_rows(*ends)
 
-    # -- keys ---------------------------------------------------------------------------------------------
-
-    def _key_columns(self, slots: Array) -> dict[str, pl.Series]:
-        if self._table is None:
-            return {}
-        return dict(zip(self._keys, self._table.gather(slots, self._keys), strict=True))
-
     # -- state --------------------------------------------------------------------------------------------
 
     def save(self) -> OperatorState:
         return {
             "clock": self.clock,
-            "table": None if self._table is None else self._table.save(),
+            "keys": self._keys.save(),
             "schedule": self._schedule.save(),
             "folds": [fold.save() for fold in self._folds],
             "output": self._output.save(),
@@ -144,18 +127,16 @@ class AggregateOperator(Operator):
 
     def load(self, state: OperatorState) -> None:
         self.clock = state["clock"]
-        if self._table is not None:
-            self._table.load(state["table"])
+        self._keys.load(state["keys"])
         self._schedule.load(state["schedule"])
         for fold, saved in zip(self._folds, state["folds"], strict=True):
             fold.load(saved)
         self._output.load(state["output"])
-        self._ensure_slots(1 if self._table is None else self._table.capacity)
+        self._ensure_slots(self._keys.capacity)
 
     @property
     def state_rows(self) -> int:
-        live = 1 if self._table is None else self._table.live
-        return live + self._schedule.rows_held
+        return self._keys.live + self._schedule.rows_held
 
 
 @register(Aggregate)

@@ -7,7 +7,7 @@ import numpy as np
 from squill.engine.batch import Batch
 from squill.engine.kernels.lifetimes import hopping_lifetimes
 from squill.engine.operator import STARTS, Operator, register
-from squill.engine.times import time_overflow
+from squill.engine.times import refuse_beginningless, time_overflow
 from squill.plan.nodes import HoppingWindow
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -27,6 +27,7 @@ class HoppingWindowOperator(Operator):
     def push(self, batch: Batch, port: int = 0) -> None:
         if not self.node.inputs[0].properties.ends_known:
             batch = batch.filter(batch.other > batch.sync)
+        refuse_beginningless(batch.sync, self.node)
         start, end = np.empty(len(batch), np.int64), np.empty(len(batch), np.int64)
         row = hopping_lifetimes(batch.sync, *self._window, start, end)
         if row >= 0:

@@ -16,7 +16,7 @@ from squill.plan.schema import Schema
 
 __all__ = ["KEY_TYPES", "aggregate", "distinct", "group_keys", "keys_first", "union"]
 
-KEY_TYPES = "integers of up to 64 bits, floats, text, binary, Booleans, dates and times, Decimals, Categoricals and Enums"
+KEY_TYPES = "integers up to 64 bits, floats, text, binary, Booleans, dates and times, Decimals, Categoricals and Enums"
 NO_KEY_TYPES = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Int128, pl.UInt128)
 
 
@@ -72,9 +72,7 @@ def _check_key(item: Expression, named: Mapping[str, object], node: Node, operat
     if item.name in node.schema and item.source_column != item.name:
         raise PlanError(f"{operator}: the key {item.name!r} is a column already", "choose another name.")
     if isinstance(item.dtype, NO_KEY_TYPES):
-        raise PlanError(
-            f"{operator}: the key {item.name!r} is {item.dtype}", f"keys may be {KEY_TYPES}."
-        )
+        raise PlanError(f"{operator}: the key {item.name!r} is {item.dtype}", f"keys may be {KEY_TYPES}.")
 
 
 def keys_first(node: Node, keys: Sequence[str], operator: str) -> Node:
@@ -97,9 +95,7 @@ def union(nodes: Sequence[Node]) -> Node:
     aligned = [first]
     for other in nodes[1:]:
         missing = set(first.schema) ^ set(other.schema)
-        differing = [
-            name for name in first.schema if name in other.schema and other.schema[name] != first.schema[name]
-        ]
+        differing = [name for name in first.schema if name in other.schema and other.schema[name] != first.schema[name]]
         if missing or differing:
             raise PlanError(
                 f"union: the inputs have different columns: ({first.schema!r}) and ({other.schema!r})",

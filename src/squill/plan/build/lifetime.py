@@ -102,9 +102,7 @@ def point_at_end(node: Node) -> Node:
 
 def chop(node: Node, period: Duration, offset: Duration) -> Node:
     time = temporal(node, "chop")
-    return Chop(
-        parent=node, period=time.positive(period, "chop: period"), offset=time.ticks(offset, "chop: offset")
-    )
+    return Chop(parent=node, period=time.positive(period, "chop: period"), offset=time.ticks(offset, "chop: offset"))
 
 
 def stitch(node: Node) -> Node:

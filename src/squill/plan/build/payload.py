@@ -12,7 +12,7 @@ from squill.plan.codec import Codec
 from squill.plan.expressions import Expression, bind, bind_predicate, column
 from squill.plan.node import Node
 from squill.plan.nodes import MapBatches, Select, SelectMany, Where
-from squill.plan.schema import Schema
+from squill.plan.schema import Schema, require_type
 
 __all__ = ["drop", "map_batches", "project", "rename", "select", "select_many", "where", "with_columns"]
 
@@ -48,9 +48,7 @@ def select(node: Node, keys: Sequence[str], expressions: Sequence[object], named
     return project(node, bound, keys, "select")
 
 
-def with_columns(
-    node: Node, keys: Sequence[str], expressions: Sequence[object], named: Mapping[str, object]
-) -> Node:
+def with_columns(node: Node, keys: Sequence[str], expressions: Sequence[object], named: Mapping[str, object]) -> Node:
     bound = bind(expressions, named, node.scope, "with_columns")
     merged = {name: column(name, dtype) for name, dtype in node.schema.items()}
     merged.update({item.name: item for item in bound})
@@ -83,9 +81,7 @@ def rename(node: Node, keys: Sequence[str], mapping: Mapping[str, str]) -> Node:
     return project(node, renamed, keys, "rename")
 
 
-def select_many(
-    node: Node, keys: Sequence[str], given: object, schema: Mapping[str, Any] | None
-) -> Node:
+def select_many(node: Node, keys: Sequence[str], given: object, schema: Mapping[str, Any] | None) -> Node:
     if callable(given) and not isinstance(given, pl.Expr):
         return map_batches(node, keys, given, schema, many=True)
     bound = bind([given], {}, node.scope, "select_many")
@@ -135,9 +131,4 @@ def _column_type(name: str, dtype: Any, operator: str) -> pl.DataType:
             f"{operator}: the column {name!r} holds Python objects, which cannot cross shards, files or checkpoints",
             "say how they become bytes: schema={'" + name + "': sq.codec(Type, encode, decode)}.",
         )
-    if isinstance(dtype, pl.DataType) or (isinstance(dtype, type) and issubclass(dtype, pl.DataType)):
-        return dtype if isinstance(dtype, pl.DataType) else dtype()
-    raise PlanError(
-        f"{operator}: schema says {dtype!r} for the column {name!r}, which is no type",
-        "use Polars types such as pl.Int64, or sq.codec(…).",
-    )
+    return require_type(dtype, f"{operator}: schema says that column {name!r}")

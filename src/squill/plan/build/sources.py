@@ -14,7 +14,7 @@ from squill.plan.build.files import FORMATS, common_schema, expand_paths, format
 from squill.plan.expressions import Expression, Scope, bind_one
 from squill.plan.node import Node
 from squill.plan.nodes import Disorder, FileSource, FrameSource, Lifetime, Promises, PushSource
-from squill.plan.schema import Schema
+from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
 
 __all__ = [
@@ -147,7 +147,9 @@ def push_source(
     *,
     keep_time: bool,
 ) -> PushSource:
-    columns = Schema(schema)
+    if not isinstance(schema, Mapping):
+        raise PlanError(f"source: schema is {schema!r}", "map names to types: {'t': pl.Int64}.")
+    columns = Schema({name: require_type(dtype, f"source: column {name!r}") for name, dtype in schema.items()})
     read = lifetime_of(columns, start, end, lifetime, "source", keep_time=keep_time)
     if read is None or read.start.source_column is None or (read.end is not None and read.end.source_column is None):
         raise PlanError("source: start= and end= name columns of the schema", 'sq.source({"t": pl.Int64}, start="t").')

@@ -154,3 +154,9 @@ def test_an_enum_is_ordered_by_its_categories_everywhere() -> None:
 def test_a_union_of_windows_has_no_start_and_end() -> None:
     windows = points(1, 7).tumbling_window(5).count().per_window()
     assert windows.union(windows).collect().columns == ["window_start", "window_end", "count"]
+
+
+def test_128_bit_integers_may_be_null() -> None:
+    x = pl.Series([2**100, None, 1], dtype=pl.Int128)
+    query = points(1, 1, 1, x=x).aggregate(low=sq.min("x"), n=sq.count_not_null("x"), d=sq.count_distinct("x"))
+    assert rows(query) == [(1, 2, 1, 2, 2)]
