@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 __all__ = ["DAYS", "EPOCH", "FULL", "events", "phrases", "users"]
@@ -50,17 +51,23 @@ def _events(n: int) -> pl.DataFrame:
     rng = np.random.default_rng(2014)
     # Hot users get any number, as in life, not the lowest ones.
     numbers = rng.permutation(users(n))
-    user = numbers[rng.zipf(1.05, n) % users(n)]
+    user = numbers[_zipf_ranks(rng, n, users(n))]
     frame = pl.DataFrame(
         {
             "ts": _times(rng, n),
             "user": user,
-            "ad_id": rng.zipf(1.2, n) % ADS,
+            "ad_id": _zipf_ranks(rng, n, ADS),
             "x": rng.integers(0, 6_400, n) / 64,
         }
     )
     name = pl.format("user-{}", pl.col("user").cast(pl.String).str.zfill(7))
     return frame.with_columns(name.alias("user_name"))
+
+
+def _zipf_ranks(rng: np.random.Generator, n: int, ranks: int) -> npt.NDArray[np.int64]:
+    """Return n draws of 0 … ranks − 1, rank r with a weight of 1 / (r + 1)."""
+    weights = np.cumsum(1 / np.arange(1, ranks + 1))
+    return np.searchsorted(weights, rng.random(n) * weights[-1])
 
 
 def _times(rng: np.random.Generator, n: int) -> pl.Series:

@@ -20,11 +20,11 @@ def rows(query: Stream) -> list[Row]:
     return answers[0]
 
 
-def points(*times: int, **columns: list[Any]) -> Stream:
+def points(*times: int, **columns: Any) -> Stream:
     return sq.from_frame({"t": list(times), **columns}, start="t")
 
 
-def intervals(*lifetimes: tuple[int, int | None], **columns: list[Any]) -> Stream:
+def intervals(*lifetimes: tuple[int, int | None], **columns: Any) -> Stream:
     starts, ends = [start for start, _ in lifetimes], [end for _, end in lifetimes]
     return sq.from_frame({"t": starts, "u": ends, **columns}, start="t", end="u")
 
