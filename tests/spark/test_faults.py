@@ -119,3 +119,34 @@ def test_files_of_attempts_that_did_not_count_are_not_read(spark_cluster: sq.Clu
 def test_runs_leave_nothing_behind(spark_cluster: sq.Cluster, spark_folder: Path) -> None:
     CASE.sharded(spark_cluster).collect()
     assert list(spark_folder.iterdir()) == []
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("milliseconds", [0, 1, 2, 5, 10, 20, 40, 80, 160, 320])
+def test_worker_killed_at_some_moment_changes_nothing(
+    spark_cluster: sq.Cluster, tmp_path: Path, milliseconds: int
+) -> None:
+    marker, folder = tmp_path / "marker", tmp_path / "runs"
+    marker.mkdir()
+
+    def run(job_bytes: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+        import os
+        import signal
+        import threading
+
+        from squill.plan.serialise import loads
+        from squill.runtime.spark.task import run_machine
+
+        try:
+            (marker / f"killed-{loads(job_bytes).fragment.number}").touch(exist_ok=False)
+            threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        except FileExistsError:
+            pass
+        yield from run_machine(job_bytes, batches)
+
+    cluster = cluster_running(spark_cluster, folder, run)
+    for case in CASES.values():
+        assert_same_events(case.sharded(cluster).collect(), case.in_process())
+        for left in marker.iterdir():
+            left.unlink()
+    assert list(folder.iterdir()) == []

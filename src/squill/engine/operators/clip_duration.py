@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from squill.engine.batch import Batch
 from squill.engine.delay import CancellingDelayOperator
 from squill.engine.operator import Operator, register
-from squill.engine.times import refuse_beginningless, shifted
+from squill.engine.times import refuse_beginningless, shifted, time_overflow
 from squill.plan.nodes import ClipDuration
 from squill.time import INFINITY
 
@@ -23,8 +24,19 @@ class ClipKnownEnds(Operator):
 
     def push(self, batch: Batch, port: int = 0) -> None:
         refuse_beginningless(batch.sync, self.node)
-        latest = shifted(batch.sync, self._limit, self.node)
+        beyond = batch.sync > INFINITY - 1 - self._limit
+        if beyond.any():
+            self._refuse_endless(batch, beyond)
+            latest = np.where(beyond, INFINITY, np.where(beyond, 0, batch.sync) + self._limit)
+        else:
+            latest = batch.sync + self._limit
         self.emit(Batch(batch.sync, np.minimum(batch.other, latest), batch.columns))
+
+    def _refuse_endless(self, batch: Batch, beyond: npt.NDArray[np.bool_]) -> None:
+        """A limit beyond the end of time clips nothing that ends; what never ends has no end to be given."""
+        unlimited = beyond & (batch.other == INFINITY)
+        if unlimited.any():
+            raise time_overflow(self.node, int(batch.sync[np.argmax(unlimited)]))
 
 
 class ClipEdges(CancellingDelayOperator):

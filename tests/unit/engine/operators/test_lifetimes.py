@@ -40,6 +40,16 @@ def test_clip_ends_start_edges_at_the_limit() -> None:
     assert rows(edges((1, None), (2, 4), (3, 100)).clip(5)) == [(1, 6, "a"), (2, 4, "a"), (3, 8, "a")]
 
 
+def test_clip_beyond_the_end_of_time_leaves_events_that_end() -> None:
+    late = 2**63 - 9
+    assert rows(intervals((late, late + 4)).clip(100)) == [(late, late + 4)]
+
+
+def test_clip_beyond_the_end_of_time_refuses_endless_events() -> None:
+    with pytest.raises(TimeOverflowError, match=r"clip.*leaves the 64-bit range"):
+        sq.from_frame({"t": [2**63 - 9]}, start="t", lifetime="open").clip(100).collect()
+
+
 def test_clip_of_an_end_exactly_at_the_limit_ends_once() -> None:
     assert rows(edges((1, 6)).clip(5)) == [(1, 6, "a")]
 
