@@ -31,8 +31,8 @@ Array = npt.NDArray[Any]
 Column = tuple[Array, Array]
 """Values and validity (uint8) of one fold input."""
 
-CHUNK = 65_536
-"""Deltas per call: enough to spread the cost of a call, few enough to stay in the cache."""
+CHUNK = 131_072
+"""Deltas per call: those of one whole batch, whose rows each come and go."""
 
 
 @dataclass(slots=True)
