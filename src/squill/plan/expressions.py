@@ -199,6 +199,11 @@ def _bind_expr(expr: pl.Expr, scope: Scope, operator: str) -> list[Expression]:
             what = f"{operator}: {expr} cannot be kept in a plan: {error}"
             raise PlanError(what, "use built-in functions.") from error
     tree = json.loads(text)
+    if any(kind == "Literal" and _is_lost(content) for kind, content in walk(tree)):
+        raise PlanError(
+            f"{operator}: {expr} holds a literal that is not a finite number, which a plan cannot keep",
+            "ask with .is_nan(), .is_infinite() or .is_finite(), or compare with a finite bound.",
+        )
     _refuse_whole_columns(tree, expr, scope, operator)
     tree = expand_arguments(tree, lambda selectors: _selected_names(selectors, scope, operator))
     selectors = selectors_of(tree)
@@ -206,6 +211,14 @@ def _bind_expr(expr: pl.Expr, scope: Scope, operator: str) -> list[Expression]:
         return [_typed(tree, scope, operator)]
     names = _selected_names(selectors, scope, operator)
     return [_typed(substitute_selectors(tree, name), scope, operator) for name in names]
+
+
+def _is_lost(literal: object) -> bool:
+    """True for NaN and the infinities, which become null in the serialised form."""
+    match literal:
+        case {"Dyn": {"Float": None}} | {"Scalar": {"Float64": None}} | {"Scalar": {"Float32": None}}:
+            return True
+    return False
 
 
 def _refuse_whole_columns(tree: object, expr: pl.Expr, scope: Scope, operator: str) -> None:

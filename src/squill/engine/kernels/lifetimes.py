@@ -13,12 +13,16 @@ MINUS_INFINITY = -(2**63) + 1
 @kernel
 def bounds_and_order(ticks):
     """Return the least and the greatest value, and whether none is below the one before it."""
-    low, high = INFINITY, MINUS_INFINITY
+    n = len(ticks)
     falls = 0
-    for i in range(len(ticks)):
+    for i in range(1, n):
+        falls += ticks[i] < ticks[i - 1]
+    if n > 0 and falls == 0:
+        return ticks[0], ticks[n - 1], True
+    low, high = INFINITY, MINUS_INFINITY
+    for i in range(n):
         low = min(low, ticks[i])
         high = max(high, ticks[i])
-        falls += ticks[i] < ticks[max(i - 1, 0)]
     return low, high, falls == 0
 
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from squill.engine.batch import Batch
 from squill.engine.columns import series_from, valid_of, values_of
+from squill.engine.comparisons import Comparison
 from squill.engine.expressions import Evaluator
 from squill.engine.operator import Operator, register
 from squill.plan.nodes import Where
@@ -27,9 +28,12 @@ class WhereOperator(Operator):
     def __init__(self, node: Where) -> None:
         super().__init__(node)
         self._predicate = Evaluator([node.predicate], node.parent.time, "where")
+        self._comparison = Comparison.of(node.predicate)
 
     def push(self, batch: Batch, port: int = 0) -> None:
-        (mask,) = self._predicate(batch).values()
+        mask = self._comparison(batch.columns) if self._comparison is not None else None
+        if mask is None:
+            (mask,) = self._predicate(batch).values()
         self.emit(_kept_by_polars(batch, mask) if len(batch) >= LARGE else _kept(batch, mask))
 
 
