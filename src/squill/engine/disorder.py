@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch, Int64s
@@ -35,7 +34,6 @@ __all__ = ["DisorderBuffer", "LateRows"]
 
 KEY, ARRIVED, MARK = "__squill_key__", "__squill_arrived__", "__squill_mark__"
 IN_PLACE, MOVED, DROPPED, RESOLVED = 0, 1, 2, 3
-Mask = npt.NDArray[np.bool_]
 
 
 class LateRows:

@@ -20,11 +20,6 @@ class TimeQueue:
     def __len__(self) -> int:
         return sum(map(len, self._runs))
 
-    @property
-    def earliest(self) -> int:
-        """The sync of the first row; infinity when there is none."""
-        return min((int(run.sync[0]) for run in self._runs), default=INFINITY)
-
     def add(self, batch: Batch) -> None:
         """Put rows in; they need not be in order."""
         if not len(batch):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,8 +28,6 @@ __all__ = ["MANIFEST", "Run", "SegmentWriter", "read_run", "runs_for"]
 
 ALIGNMENT = 64
 """Segments begin at multiples of this many bytes, so that mapped columns are aligned."""
-
-Segments = npt.NDArray[np.int64]
 
 MANIFEST = pa.schema(
     [

@@ -78,11 +78,6 @@ class Expression:
     def expr(self) -> pl.Expr:
         return _deserialise(self.serialised).alias(self.name)
 
-    @property
-    def is_column(self) -> bool:
-        """True for a plain reference to a payload column (perhaps renamed)."""
-        return self.source_column is not None
-
     @cached_property
     def source_column(self) -> str | None:
         tree = json.loads(self.serialised)
@@ -90,10 +85,6 @@ class Expression:
             tree = tree["Alias"][0] if "Alias" in tree else tree.get("KeepName") or tree["RenameAlias"]["expr"]
         name = tree.get("Column") if isinstance(tree, dict) else None
         return None if name in (START, END) else name
-
-    @property
-    def uses_start(self) -> bool:
-        return START in self.roots
 
     @property
     def uses_end(self) -> bool:

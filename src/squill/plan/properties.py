@@ -6,7 +6,7 @@ an answer: every variant passes the same tests, and forgetting a property is alw
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 __all__ = ["Properties", "WindowShape"]
 
@@ -37,10 +37,6 @@ class Properties:
     duration: int | None = None
     window: WindowShape | None = None
     per_window: bool = False
-
-    def with_edges(self) -> Properties:
-        """Return the properties of a stream whose operator ends events with end edges."""
-        return replace(self, ends_known=False, endless=False, duration=None)
 
     def describe(self) -> str:
         known = [

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import ClassVar
 
 from squill.errors import PlanError
-from squill.plan.expressions import Expression
 from squill.plan.node import Node, UnaryNode
 from squill.plan.properties import Properties, WindowShape
 from squill.plan.schema import Schema
@@ -42,7 +41,6 @@ class CountWindow(UnaryNode):
 
     count: int
     keys: tuple[str, ...]
-    order_by: tuple[Expression, ...] = ()
 
     @cached_property
     def properties(self) -> Properties:

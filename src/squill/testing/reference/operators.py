@@ -282,7 +282,7 @@ def hopping_window(node: HoppingWindow, rows: Rows) -> Rows:
 def count_window(node: CountWindow, rows: Rows) -> Rows:
     counted = []
     for group in group_rows(rows, node.keys):
-        events = sorted(group, key=lambda row: row_order(row, node.parent, node.order_by))
+        events = sorted(group, key=lambda row: row_order(row, node.parent))
         for number, row in enumerate(events):
             later = number + node.count
             end = events[later].start if later < len(events) else INFINITY
