@@ -11,7 +11,7 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan import functions
 from squill.plan.aggregates import AggregateExpr
-from squill.plan.build import aggregation, lifetime, payload, windows
+from squill.plan.build import aggregation, lifetime, payload, two_inputs, windows
 from squill.plan.explain import explain
 from squill.plan.expressions import IntoExpression
 from squill.plan.node import Node
@@ -135,8 +135,18 @@ class Stream:
         """End later (or earlier, if negative: what would end before its start vanishes)."""
         return self._with(lifetime.extend(self._node, by))
 
-    def clip(self, limit: Duration) -> Stream:
-        """Let no event live longer than `limit`."""
+    def clip(
+        self, limit: Duration | Stream, on: object = None, *, left_on: object = None, right_on: object = None
+    ) -> Stream:
+        """Let no event live longer than `limit`, or, given a stream, than the next start of a matching event there.
+
+        What ends or is alive already in the other stream does not clip; without `on` every start there does.
+        """
+        if isinstance(limit, Stream):
+            node = self._other(limit, "clip")
+            return self._with(two_inputs.clip(self._node, node, self._on(on, left_on, right_on)))
+        if any(item is not None for item in (on, left_on, right_on)):
+            raise PlanError(f"clip: key columns go with a stream, not with {limit!r}", "clip(other, on='k')")
         return self._with(lifetime.clip(self._node, limit))
 
     def point_at_end(self) -> Stream:
@@ -287,14 +297,95 @@ class Stream:
 
     # -- several inputs -----------------------------------------------------------------------------------
 
+    def join(
+        self,
+        other: Stream,
+        on: object = None,
+        *,
+        left_on: object = None,
+        right_on: object = None,
+        where: pl.Expr | None = None,
+        how: str = "inner",
+    ) -> Stream:
+        """Pair the events of both streams whose keys are equal, alive where both are alive.
+
+        `how` is "inner", "left", "right", "full" (unmatched parts stay, with nulls) or "cross" (no keys).
+        Key columns named by `on` appear once; a right column whose name the left has too gets the suffix
+        ``_right``. `where` sees a pair's columns under these names. Inside a group the group's keys are keys
+        of the join.
+        """
+        node = self._other(other, "join")
+        return self._with(two_inputs.join(self._node, node, self._on(on, left_on, right_on), where, how))
+
+    def where_exists(
+        self,
+        other: Stream,
+        on: object = None,
+        *,
+        left_on: object = None,
+        right_on: object = None,
+        where: pl.Expr | None = None,
+    ) -> Stream:
+        """Keep the parts of lifetimes in which a matching event of `other` is alive, each once."""
+        node, keys = self._other(other, "where_exists"), self._on(on, left_on, right_on)
+        return self._with(two_inputs.exists(self._node, node, keys, where, negated=False))
+
+    def where_not_exists(
+        self,
+        other: Stream,
+        on: object = None,
+        *,
+        left_on: object = None,
+        right_on: object = None,
+        where: pl.Expr | None = None,
+    ) -> Stream:
+        """Keep the parts of lifetimes in which no matching event of `other` is alive."""
+        node, keys = self._other(other, "where_not_exists"), self._on(on, left_on, right_on)
+        return self._with(two_inputs.exists(self._node, node, keys, where, negated=True))
+
+    def asof_join(
+        self,
+        other: Stream,
+        on: object = None,
+        *,
+        left_on: object = None,
+        right_on: object = None,
+        tolerance: Duration | None = None,
+        order_by: object = None,
+        how: str = "left",
+    ) -> Stream:
+        """Give each event the latest event of `other` (with its key) that began no later than it did.
+
+        Lifetimes stay as they are. An event without such a partner gets nulls, or goes with `how="inner"`; so
+        does one whose partner began more than `tolerance` before it. Of partners that began together the last
+        by `order_by`, then by payload, is taken.
+        """
+        node, keys = self._other(other, "asof_join"), self._on(on, left_on, right_on)
+        return self._with(two_inputs.asof_join(self._node, node, keys, tolerance, order_by, how))
+
     def union(self, *others: Stream) -> Stream:
         """Take all events of all streams, equal ones kept; columns are matched by name."""
-        for other in others:
-            if not isinstance(other, Stream):
-                raise PlanError(f"union: {type(other).__name__} is not a Stream", "wrap it with sq.from_frame(…).")
-            if other._group is not self._group:
-                raise PlanError("union: the other stream comes from outside this group", "use the argument only.")
-        return self._with(aggregation.union([self._node, *(other._node for other in others)]))
+        nodes = [self._other(other, "union") for other in others]
+        return self._with(aggregation.union([self._node, *nodes]))
+
+    def share(self, fn: Callable[[Stream], Stream]) -> Stream:
+        """Return `fn` of this stream: whatever it uses the stream for, the stream is computed once."""
+        if not callable(fn):
+            raise PlanError(f"share: {fn!r} cannot be called", "share(lambda s: s.join(s.shift(1), on='k'))")
+        result = fn(self)
+        if not isinstance(result, Stream):
+            raise PlanError(f"share: the function returned {type(result).__name__}, not a Stream", "return s.…")
+        return result
+
+    def _other(self, other: object, operator: str) -> Node:
+        if not isinstance(other, Stream):
+            raise PlanError(f"{operator}: {type(other).__name__} is not a Stream", "wrap it with sq.from_frame(…).")
+        if other._group is not self._group:
+            raise PlanError(f"{operator}: the other stream comes from outside this group", "use the argument only.")
+        return other._node
+
+    def _on(self, on: object, left_on: object, right_on: object) -> two_inputs.On:
+        return two_inputs.On(on, left_on, right_on, self._keys)
 
     # -- act ----------------------------------------------------------------------------------------------
 

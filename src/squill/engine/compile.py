@@ -63,9 +63,7 @@ class Pipeline:
     def _settle_demands(self) -> None:
         """Tell every operator how its consumers want ends; consumers come later in plan order."""
         for operator in reversed(self.operators):
-            wishes = {
-                consumer.demand if consumer.demands is None else consumer.demands for consumer, _ in operator.consumers
-            }
+            wishes = {consumer.demands_on(port) or consumer.demand for consumer, port in operator.consumers}
             demand = wishes.pop() if len(wishes) == 1 else EDGES
             if demand == NUMBERED and not (operator.numbers_rows or operator.demands is None):
                 demand = EDGES

@@ -43,6 +43,10 @@ class Operator:
         self.demand = EDGES
         self.clock = MINUS_INFINITY
 
+    def demands_on(self, port: int) -> str | None:
+        """What it asks of the input at this port: of all the same, unless it says otherwise."""
+        return self.demands
+
     # -- driven from above --------------------------------------------------------------------------------
 
     def push(self, batch: Batch, port: int = 0) -> None:

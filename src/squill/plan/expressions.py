@@ -11,7 +11,7 @@ import io
 import json
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
@@ -93,9 +93,19 @@ class Expression:
     def renamed(self, name: str) -> Expression:
         return Expression(self.serialised, name, self.dtype, self.roots)
 
-    def __str__(self) -> str:
+    def over(self, names: Mapping[str, str]) -> Expression:
+        """Return the same computation over columns of other names."""
+        text = json.dumps(_with_column_names(json.loads(self.serialised), names), separators=(",", ":"))
+        return replace(self, serialised=text, roots=tuple(names.get(name, name) for name in self.roots))
+
+    @property
+    def text(self) -> str:
+        """What it computes, without its name."""
         text = str(_deserialise(self.serialised))
-        text = text.replace(f'col("{START}")', "start()").replace(f'col("{END}")', "end()")
+        return text.replace(f'col("{START}")', "start()").replace(f'col("{END}")', "end()")
+
+    def __str__(self) -> str:
+        text = self.text
         source = self.source_column
         if source is not None:
             return self.name if source == self.name else f"{self.name}={source}"
@@ -105,6 +115,16 @@ class Expression:
 def column(name: str, dtype: pl.DataType) -> Expression:
     """Return the expression that is just the payload column `name`."""
     return Expression(_serialise(pl.col(name)), name, dtype, (name,))
+
+
+def _with_column_names(tree: object, names: Mapping[str, str]) -> object:
+    if isinstance(tree, list):
+        return [_with_column_names(item, names) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if set(tree) == {"Column"}:
+        return {"Column": names.get(tree["Column"], tree["Column"])}
+    return {key: _with_column_names(item, names) for key, item in tree.items()}
 
 
 def _serialise(expr: pl.Expr) -> str:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import polars as pl
-
-from squill.errors import ColumnNotFoundError, PlanError, TimeTypeError
+from squill.errors import ColumnNotFoundError, PlanError
 from squill.plan.aggregates import AggregateExpr, bind_call, calls_of, distinct_calls
+from squill.plan.build.checks import check_key_type, check_same_time
 from squill.plan.build.payload import project
 from squill.plan.expressions import Expression, Scope, bind, bind_one, column
 from squill.plan.node import Node
 from squill.plan.nodes import Aggregate, Distinct, Union
 from squill.plan.schema import Schema
 
-__all__ = ["KEY_TYPES", "aggregate", "distinct", "group_keys", "keys_first", "union"]
-
-KEY_TYPES = "integers up to 64 bits, floats, text, binary, Booleans, dates and times, Decimals, Categoricals and Enums"
-NO_KEY_TYPES = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Int128, pl.UInt128)
+__all__ = ["aggregate", "distinct", "group_keys", "keys_first", "union"]
 
 
 def aggregate(node: Node, keys: Sequence[str], named: Mapping[str, object]) -> Node:
@@ -71,8 +67,7 @@ def _check_key(item: Expression, named: Mapping[str, object], node: Node, operat
         )
     if item.name in node.schema and item.source_column != item.name:
         raise PlanError(f"{operator}: the key {item.name!r} is a column already", "choose another name.")
-    if isinstance(item.dtype, NO_KEY_TYPES):
-        raise PlanError(f"{operator}: the key {item.name!r} is {item.dtype}", f"keys may be {KEY_TYPES}.")
+    check_key_type(operator, item.name, item.dtype)
 
 
 def keys_first(node: Node, keys: Sequence[str], operator: str) -> Node:
@@ -109,16 +104,5 @@ def union(nodes: Sequence[Node]) -> Node:
         same_order = other.schema.names == first.schema.names
         columns = [column(name, dtype) for name, dtype in first.schema.items()]
         aligned.append(other if same_order else project(other, columns, (), "union"))
-    _check_same_time(aligned)
+    check_same_time("union", aligned)
     return first if len(aligned) == 1 else Union(parents=tuple(aligned))
-
-
-def _check_same_time(nodes: Sequence[Node]) -> None:
-    """Raise when temporal inputs count time differently; relational ones fit any."""
-    times = dict.fromkeys(node.time for node in nodes if node.time is not None)
-    if len(times) > 1:
-        first, second, *_ = times
-        raise TimeTypeError(
-            f"union: the inputs have different time types: {first} and {second}",
-            "bring them together with cast_time(…).",
-        )

@@ -26,11 +26,13 @@ from squill.plan.nodes.sources import (
     PushSource,
     Source,
 )
+from squill.plan.nodes.two_inputs import AsofJoin, ClipByStream, Exists, Join, TwoInputs
 from squill.plan.nodes.windows import CountWindow, HoppingWindow, PerWindow, SessionWindow
 
 __all__ = [
-    "Aggregate", "AlterLifetime", "CastTime", "Chop", "ClipDuration", "CountWindow", "Disorder", "Distinct",
-    "EventsSource", "Extend", "FileSource", "FrameSource", "HoppingWindow", "Lifetime", "MapBatches", "PerWindow",
-    "PointAtEnd", "Promises", "PushSource", "Quantize", "Select", "SelectMany", "SessionWindow", "Shift", "Source",
-    "Stitch", "Union", "WaitForEnds", "Where", "WithDuration",
+    "Aggregate", "AlterLifetime", "AsofJoin", "CastTime", "Chop", "ClipByStream", "ClipDuration", "CountWindow",
+    "Disorder", "Distinct", "EventsSource", "Exists", "Extend", "FileSource", "FrameSource", "HoppingWindow",
+    "Join", "Lifetime", "MapBatches", "PerWindow", "PointAtEnd", "Promises", "PushSource", "Quantize", "Select",
+    "SelectMany", "SessionWindow", "Shift", "Source", "Stitch", "TwoInputs", "Union", "WaitForEnds", "Where",
+    "WithDuration",
 ]  # fmt: skip

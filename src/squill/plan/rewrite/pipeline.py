@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from squill.plan.node import Node
+from squill.plan.rewrite.lower_outer_join import lower_outer_join
 from squill.plan.rewrite.push_filter_into_scan import push_filter_into_scan
 from squill.plan.rewrite.push_projection_into_scan import push_projection_into_scan
 
 __all__ = ["RULES", "rewrite"]
 
 RULES: tuple[Callable[[Node], Node], ...] = (
-    # First: a filter that has moved into the scan needs its columns no longer above it.
+    # Before what looks at columns: it makes new nodes.
+    lower_outer_join,
+    # Before projections: a filter that has moved into the scan needs its columns no longer above it.
     push_filter_into_scan,
     push_projection_into_scan,
 )

@@ -19,12 +19,14 @@ from squill.testing.reference.aggregates import aggregate
 from squill.testing.reference.operators import OPERATORS
 from squill.testing.reference.rows import Row, time_series, typed_frame
 from squill.testing.reference.sources import events_source, file_source, frame_source
+from squill.testing.reference.two_inputs import TWO_INPUTS
 from squill.time import TimeType
 
 __all__ = ["INTERPRETERS", "Row", "frame", "run"]
 
 INTERPRETERS: dict[type[Node], Callable[..., list[Row]]] = {
     **OPERATORS,
+    **TWO_INPUTS,
     Aggregate: aggregate,
     EventsSource: events_source,
     FileSource: file_source,

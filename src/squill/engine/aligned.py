@@ -1,0 +1,91 @@
+"""The base of operators with two inputs that advance together: the input that is ahead waits."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from squill.engine.batch import Batch
+from squill.engine.operator import Operator, OperatorState
+from squill.plan.nodes import TwoInputs
+from squill.time import MINUS_INFINITY
+
+__all__ = ["LEFT", "RIGHT", "AlignedOperator"]
+
+LEFT, RIGHT = 0, 1
+
+
+class AlignedOperator(Operator):
+    """Rows go to `run` once both inputs have come to them, so never more wait than one input is ahead.
+
+    A subclass gives `run`; it may drop rows in `accept`, before they wait.
+    """
+
+    whole_instants: ClassVar[bool] = True
+    """True when `run` needs all rows of an instant together: they leave once both clocks are past it."""
+
+    def __init__(self, node: TwoInputs) -> None:
+        super().__init__(node)
+        self._clocks = [MINUS_INFINITY, MINUS_INFINITY]
+        self._waiting: tuple[list[Batch], list[Batch]] = ([], [])
+
+    def accept(self, batch: Batch, port: int) -> Batch:
+        """Return the rows that are worth keeping."""
+        return batch
+
+    def run(self, left: Batch | None, right: Batch | None, bound: int) -> None:
+        """Take rows of both sides, in order, that are due; `bound` is what both clocks have reached."""
+        raise NotImplementedError
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        reached = int(batch.sync[-1])
+        batch = self.accept(batch, port)
+        if len(batch):
+            self._waiting[port].append(batch)
+        self._reach(reached, port)
+
+    def advance(self, t: int, port: int = 0) -> None:
+        self._reach(t, port)
+        self.emit_clock(min(self._clocks))
+
+    def _reach(self, t: int, port: int) -> None:
+        before = min(self._clocks)
+        self._clocks[port] = max(self._clocks[port], t)
+        bound = min(self._clocks)
+        if self.whole_instants and bound == before:
+            return  # an instant that is not over gives nothing
+        left, right = self._due(LEFT, bound), self._due(RIGHT, bound)
+        if left is not None or right is not None or self.has_due(bound):
+            self.run(left, right, bound)
+
+    def has_due(self, bound: int) -> bool:
+        """True when something is to be done by `bound` though no row is due."""
+        return False
+
+    def _due(self, port: int, bound: int) -> Batch | None:
+        waiting = self._waiting[port]
+        side = "left" if self.whole_instants else "right"
+        due: list[Batch] = []
+        while waiting:
+            count = int(np.searchsorted(waiting[0].sync, bound, side=side))  # type: ignore[call-overload]
+            if count < len(waiting[0]):
+                if count:
+                    due.append(waiting[0].slice(0, count))
+                    waiting[0] = waiting[0].slice(count, len(waiting[0]))
+                break
+            due.append(waiting.pop(0))
+        return Batch.concat(due) if due else None
+
+    def save(self) -> OperatorState:
+        waiting = [list(rows) for rows in self._waiting]
+        return {"clock": self.clock, "clocks": list(self._clocks), "waiting": waiting}
+
+    def load(self, state: OperatorState) -> None:
+        self.clock = state["clock"]
+        self._clocks = list(state["clocks"])
+        self._waiting = (list(state["waiting"][LEFT]), list(state["waiting"][RIGHT]))
+
+    @property
+    def state_rows(self) -> int:
+        return sum(len(batch) for rows in self._waiting for batch in rows)

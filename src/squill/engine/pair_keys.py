@@ -1,0 +1,64 @@
+"""One table of keys for both inputs of a join: rows that may match have the same slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from squill.engine.batch import Batch
+from squill.engine.key_table import KeyTable
+from squill.engine.operator import OperatorState
+from squill.plan.nodes import TwoInputs
+
+__all__ = ["PairKeys"]
+
+Array = npt.NDArray[Any]
+
+
+class PairKeys:
+    """Slots by key for both sides; without keys all rows share one slot.
+
+    A null in a column of `on=` matches nothing, so a row with one may be dropped where only matches count; where
+    it is kept, it gets a slot that no row of the other side ever has.
+    """
+
+    def __init__(self, node: TwoInputs) -> None:
+        matching = node.matching
+        self._names = (matching.left_keys, matching.right_keys)
+        self._not_null = (matching.left_on, matching.right_on)
+        types = [node.left.schema[name] for name in matching.left_keys]
+        self._table = KeyTable(types) if types else None
+
+    @property
+    def capacity(self) -> int:
+        return 1 if self._table is None else self._table.capacity
+
+    def without_null_keys(self, batch: Batch, port: int) -> Batch:
+        """Return the rows that can match anything."""
+        nulls = [batch.columns[name] for name in self._not_null[port] if batch.columns[name].null_count()]
+        if not nulls:
+            return batch
+        keep = np.ones(len(batch), np.bool_)
+        for column in nulls:
+            keep &= column.is_not_null().to_numpy()
+        return batch.filter(keep)
+
+    def slots(self, batch: Batch, port: int) -> Array:
+        """Return the slot of each row."""
+        if self._table is None:
+            return np.zeros(len(batch), np.int32)
+        return self._table.slots([batch.columns[name] for name in self._names[port]])
+
+    def release(self, slots: Array) -> None:
+        """Let go of keys with nothing alive on either side."""
+        if self._table is not None and len(slots):
+            self._table.release(slots)
+
+    def save(self) -> OperatorState:
+        return {"table": None if self._table is None else self._table.save()}
+
+    def load(self, state: OperatorState) -> None:
+        if self._table is not None:
+            self._table.load(state["table"])
