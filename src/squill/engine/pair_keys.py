@@ -51,6 +51,12 @@ class PairKeys:
             return np.zeros(len(batch), np.int32)
         return self._table.slots([batch.columns[name] for name in self._names[port]])
 
+    def find(self, batch: Batch, port: int) -> Array:
+        """Return the slot of each row whose key has one, −1 for the others."""
+        if self._table is None:
+            return np.zeros(len(batch), np.int32)
+        return self._table.find([batch.columns[name] for name in self._names[port]])
+
     def release(self, slots: Array) -> None:
         """Let go of keys with nothing alive on either side."""
         if self._table is not None and len(slots):

@@ -1,0 +1,103 @@
+"""Exists: the parts of left lifetimes in which something on the right matches, or in which nothing does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from squill.engine.aligned import LEFT, RIGHT
+from squill.engine.batch import Batch
+from squill.engine.buffers import grown
+from squill.engine.columns import read_only
+from squill.engine.kernels.exists import PAIR_BEGINS, PAIR_ENDS, follow_counts, follow_presence, list_pairs
+from squill.engine.live_pairs import BothChanges, LivePairsOperator
+from squill.engine.operator import Operator, OperatorState, register
+from squill.plan.nodes import Exists, TwoInputs
+
+__all__ = ["ExistsByCount", "ExistsByKey", "exists_operator"]
+
+Array = npt.NDArray[Any]
+
+
+@register(Exists)
+def exists_operator(node: Exists) -> Operator:
+    """Return the cheapest operator that gives the answer."""
+    return ExistsByKey(node) if node.matching.where is None else ExistsByCount(node)
+
+
+class ShownParts(LivePairsOperator):
+    """Left rows, and since when each is shown."""
+
+    def __init__(self, node: Exists) -> None:
+        super().__init__(node)
+        self._negated = node.negated
+        self._shown_since = np.zeros(16, np.int64)
+
+    def _emit_edges(self, sync: Array, other: Array, entries: Array) -> None:
+        self.emit(Batch(sync, other, self._rows[LEFT].columns(entries)))
+
+    def save(self) -> OperatorState:
+        return {**super().save(), "shown_since": self._shown_since.copy()}
+
+    def load(self, state: OperatorState) -> None:
+        super().load(state)
+        self._shown_since = state["shown_since"].copy()
+
+
+class ExistsByKey(ShownParts):
+    """Equal keys are all that counts, so left rows of a key appear and vanish together."""
+
+    def right_columns(self, node: TwoInputs) -> dict[str, pl.DataType]:
+        return {}
+
+    def follow(self, changes: BothChanges) -> None:
+        self._shown_since = grown(self._shown_since, self._rows[LEFT].capacity)
+        n, sync, other, entries = follow_presence(
+            *map(read_only, changes), self._negated, self._heads, self._following[LEFT], self._preceding[LEFT],
+            self._shown_since, np.zeros(len(self._heads), np.uint8),
+        )  # fmt: skip
+        self._emit_edges(sync[:n], other[:n], entries[:n])
+
+
+class ExistsByCount(ShownParts):
+    """A condition looks at both rows, so every left row counts its own matches.
+
+    A pair is tested when it begins and again when its right row ends, which spares keeping it.
+    """
+
+    def __init__(self, node: Exists) -> None:
+        super().__init__(node)
+        self._matches = np.zeros(16, np.int64)
+
+    def follow(self, changes: BothChanges) -> None:
+        self._shown_since = grown(self._shown_since, self._rows[LEFT].capacity)
+        self._matches = grown(self._matches, self._rows[LEFT].capacity)
+        n, *listed = list_pairs(
+            *map(read_only, changes), self._heads, self._following[LEFT], self._preceding[LEFT],
+            self._following[RIGHT], self._preceding[RIGHT],
+        )  # fmt: skip
+        time, kind, left, right = (read_only(array[:n]) for array in listed)
+        sync, other, entries = (np.empty(2 * n, np.int64) for _ in range(3))
+        count = follow_counts(
+            time, kind, left, self._passes(kind, left, right), self._negated, self._matches, self._shown_since,
+            sync, other, entries,
+        )  # fmt: skip
+        self._emit_edges(sync[:count], other[:count], entries[:count])
+
+    def _passes(self, kind: Array, left: Array, right: Array) -> Array:
+        passes = np.zeros(len(kind), np.bool_)
+        pairs = np.flatnonzero((kind == PAIR_BEGINS) | (kind == PAIR_ENDS))
+        if len(pairs):
+            mask, _ = self._pairs.matching(left[pairs], right[pairs])
+            passes[pairs] = True if mask is None else mask
+        return passes
+
+    def save(self) -> OperatorState:
+        return {**super().save(), "matches": self._matches.copy()}
+
+    def load(self, state: OperatorState) -> None:
+        super().load(state)
+        self._matches = state["matches"].copy()
