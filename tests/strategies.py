@@ -98,18 +98,26 @@ def _events(draw: Draw, rows: list[dict[str, Any]]) -> Stream:
 
 @st.composite
 def streams(
-    draw: Draw, *, max_rows: int = 12, edges: bool = True, calendar: bool = True, special: bool = True
+    draw: Draw,
+    *,
+    max_rows: int = 12,
+    edges: bool = True,
+    calendar: bool = True,
+    special: bool = True,
+    unit: str | None = None,
 ) -> Stream:
     """Draw a stream of the columns k, n, x, s, b.
 
-    `edges` allows streams of single events, `calendar` Date and Datetime times, `special` NaN and infinities.
+    `edges` allows streams of single events, `calendar` Date and Datetime times, `special` NaN and infinities;
+    `unit` says which times: "1" for integers, "ms" or "d".
     """
     rows = draw(st.lists(payloads if special else finite_payloads, max_size=max_rows))
     repeats = draw(st.integers(0, 1))
     rows = rows + rows[:repeats]
-    if edges and draw(st.booleans()):
+    if edges and unit in (None, "1") and draw(st.booleans()):
         return _events(draw, rows)
-    return _table(draw, rows, draw(st.sampled_from(["1", "1", "1", "ms", "d"])) if calendar else "1")
+    units = ["1", "1", "1", "ms", "d"] if calendar else ["1"]
+    return _table(draw, rows, unit or draw(st.sampled_from(units)))
 
 
 @st.composite
@@ -462,13 +470,94 @@ def union(place: Place) -> Stream:
     return place.stream.union(other.where(place.predicate()) if place.draw(st.booleans()) else other)
 
 
+# -- steps with a second input ------------------------------------------------------------------------------
+
+
+def _second(place: Place) -> Stream:
+    """Draw another input: part of the stream itself or, outside groups, one that has nothing to do with it."""
+    time = place.stream.time
+    unit = None if time is None else "1" if time.is_integer else str(time.unit)
+    if not place.keys and unit in ("1", "ms", "d") and place.draw(st.booleans()):
+        return place.draw(st.one_of(streams(max_rows=8, unit=unit), streams(max_rows=8, unit=unit), relations()))
+    if not place.keys and time is None:
+        return place.draw(st.one_of(relations(max_rows=6), streams(max_rows=6)))
+    own = place.stream if time is None else shift(place)
+    return own.where(place.predicate()) if place.draw(st.booleans()) else own
+
+
+def _temporal_second(place: Place) -> Stream:
+    other = _second(place)
+    return other if other.time is not None else place.stream
+
+
+def _distinct_names(place: Place, other: Stream, on: Sequence[str]) -> Stream:
+    """Return the second input with names that no suffix brings together."""
+    left = place.stream.schema
+    if not any(name in left and (f"{name}_right" in left or f"{name}_right" in other.schema) for name in other.schema):
+        return other
+    # Names inside lists and structs stay; only the columns matter here.
+    prefix = place.free("o")
+    kept = {*on, *place.keys}
+    return other.rename({name: prefix + name for name in other.schema if name not in kept})
+
+
+def _common(place: Place, other: Stream) -> list[str]:
+    return [
+        name for name in place.simple if name not in place.keys and other.schema.get(name) == place.stream.schema[name]
+    ]
+
+
+def _keys_of_pairs(place: Place, other: Stream) -> list[str]:
+    common = _common(place, other)
+    if not common:
+        return []
+    return place.draw(st.lists(st.sampled_from(common), min_size=0 if place.keys else 1, max_size=2, unique=True))
+
+
+def _pair_condition(place: Place, other: Stream, on: Sequence[str]) -> pl.Expr | None:
+    """Draw nothing, or a comparison of a left number with a right one."""
+    shared = {*on, *place.keys}
+    right = [name for name, dtype in other.schema.items() if name not in shared and dtype.is_numeric()]
+    left = [name for name, dtype in place.stream.schema.items() if dtype.is_numeric()]
+    if not left or not right or place.draw(st.booleans()):
+        return None
+    name = place.pick(right)
+    return sq.col(place.pick(left)) <= sq.col(f"{name}_right" if name in place.stream.schema else name)
+
+
+def join(place: Place) -> Stream:
+    other = _second(place)
+    on = _keys_of_pairs(place, other)
+    other = _distinct_names(place, other, on)
+    if not on:
+        return place.stream.join(other, how="cross", where=_pair_condition(place, other, on))
+    how = place.pick(["inner", "inner", "left", "right", "full"])
+    return place.stream.join(other, on=on, how=how, where=_pair_condition(place, other, on))
+
+
+def exists(place: Place) -> Stream:
+    other = _second(place)
+    on = _keys_of_pairs(place, other)
+    if not on and not place.keys:
+        return place.stream
+    other = _distinct_names(place, other, on)
+    method = place.draw(st.sampled_from([sq.Stream.where_exists, sq.Stream.where_not_exists]))
+    return method(place.stream, other, on=on or None, where=_pair_condition(place, other, on))
+
+
+def clip_by_stream(place: Place) -> Stream:
+    other = _temporal_second(place)
+    return place.stream.clip(other, on=_keys_of_pairs(place, other) or None)
+
+
 RELATIONAL = (
     where, select, with_columns, drop, rename, select_many, select_many_by_function, map_batches, aggregate,
-    group_aggregate, group_apply, distinct, union,
+    group_aggregate, group_apply, distinct, union, join, exists,
 )  # fmt: skip
 TEMPORAL = (
     with_duration, alter_lifetime, shift, extend, clip, point_at_end, chop, stitch, quantize, wait_for_ends,
     cast_time, hopping_window, tumbling_window, sliding_window, count_window, session_window, per_window,
+    clip_by_stream,
 )  # fmt: skip
 STEPS: dict[str, Step] = {step.__name__: step for step in (*RELATIONAL, *TEMPORAL)}
 RELATIONAL_STEPS = tuple(step.__name__ for step in RELATIONAL)
