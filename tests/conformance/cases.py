@@ -148,12 +148,61 @@ def decimal(value: Any) -> Any:
     return None if value is None else Decimal(str(value))
 
 
+def by_first_character(s: Stream) -> Stream:
+    return s.with_columns(k=sq.col("x").str.slice(0, 1))
+
+
+def join_by_first_character(left: Stream, right: Stream) -> Stream:
+    joined = by_first_character(left).join(by_first_character(right), on="k")
+    return joined.select(x=sq.col("x") + "," + sq.col("x_right"))
+
+
+def left_outer_join(left: Stream, right: Stream) -> Stream:
+    joined = left.join(right, left_on="field1", right_on="field3", where=sq.col("field2") != "E", how="left")
+    return joined.with_columns(sq.col("field3").fill_null(-1), sq.col("field4").fill_null("null"))
+
+
+def timeslices(s: Stream) -> Stream:
+    """Each event with the time to the next one of its core."""
+    waiting = s.with_duration(None)
+    joined = waiting.clip(waiting, on="CpuId").shift(1).join(s, on="CpuId")
+    return joined.select("ProcessId", "CpuId", "Name", Timeslice=sq.col("Tick_right") - sq.col("Tick"))
+
+
+def chopped_switches(s: Stream, bounds: Stream) -> Stream:
+    waiting = s.with_duration(None)
+    bounded = waiting.clip(waiting, on="CpuId").join(bounds.select(bound=1), how="cross").drop("bound")
+    return bounded.chop(3600).with_columns(Tick=sq.start()).with_duration(1)
+
+
+def top_process(s: Stream, names: Stream, bounds: Stream) -> Stream:
+    switches = chopped_switches(s.where(sq.col("CpuId").is_in([1, 2])), bounds)
+    times = timeslices(switches.join(names, on="ProcessId")).group_apply(
+        ["ProcessId", "Name"],
+        lambda g: g.hopping_window(3600, 3600, closed="right").aggregate(TotalTime=sq.sum("Timeslice")),
+    )
+    top = times.aggregate(top=sq.top_k("TotalTime", 1)).select_many("top").select(top=sq.col("top"))
+    top = top.select(
+        PeriodStart=sq.start() - 3600,
+        PeriodEnd=sq.start(),
+        ProcessName=sq.col("top").struct.field("Name"),
+        TotalCpuConsumed=sq.col("top").struct.field("TotalTime"),
+    )
+    return top
+
+
 QUERIES: dict[str, Query] = {
     "alter_event_duration_constant": Query(lambda s: s.with_duration(5)),
     "average_int_snapshot": Query(lambda s: s.aggregate(x=sq.mean("x"))),
     "chop_offset0_period10": Query(lambda s: s.chop(10)),
     "clipbyconstantclippedintervals": Query(lambda s: s.clip(10)),
     "clipbyconstantnoopedges": Query(lambda s: s.clip(10)),
+    "clip_by_stream_int_keys_small": Query(
+        lambda left, right: left.with_columns(k=sq.col("x") % 10).clip(right, left_on="k", right_on="x").select("x")
+    ),
+    "clip_by_stream_string_keys": Query(
+        lambda left, right: by_first_character(left).clip(by_first_character(right), on="k").select("x")
+    ),
     "coalesce_end_edges_toendedgefreetest1": Query(unchanged),
     "coalesce_end_edges_toendedgefreetest3": Query(unchanged),
     "compound_sum_count": Query(lambda s: s.aggregate(Sum=sq.sum("x"), Count=sq.count())),
@@ -174,6 +223,16 @@ QUERIES: dict[str, Query] = {
         lambda s: s.group_apply(lambda g: g.aggregate(x1=sq.count()), x0=pl.lit(True))
     ),
     "group_aggregate_count_by_key": Query(counted_by_hundreds),
+    "guide_chop_context_switches": Query(chopped_switches),
+    "guide_final_query_top_process": Query(top_process),
+    "guide_timeslices": Query(timeslices),
+    "join_edges": Query(join_by_first_character),
+    "join_intervals": Query(join_by_first_character),
+    "join_sliding_windows": Query(lambda left, right: left.with_duration(100).join(right.with_duration(100), on="x")),
+    "left_outer_join_with_post_predicate": Query(left_outer_join),
+    "where_not_exists_edges": Query(
+        lambda left, right: by_first_character(left).where_not_exists(by_first_character(right), on="k").select("x")
+    ),
     "guide_alter_duration_infinite": Query(lambda s: s.with_duration(None)),
     "guide_count_all_output": Query(lambda s: s.aggregate(x=sq.count())),
     "guide_disorder_drop": Query(unchanged, disorder=sq.drop()),
@@ -219,9 +278,6 @@ QUERIES: dict[str, Query] = {
     "union_sequential": Query(union),
 }
 
-JOIN = "needs join"
-CLIP = "needs clip(other)"
-EXISTS = "needs where_not_exists"
 DETECT = "needs detect"
 EVERY = "needs punctuate_every of a pushed source"
 CLOCKS = "one clock per partition: Squill has one clock per source"
@@ -230,16 +286,7 @@ NOT_YET: dict[str, str] = {
     "afa_list_struct": DETECT,
     "afa_mixed_arcs": DETECT,
     "afa_multi_event": DETECT,
-    "clip_by_stream_int_keys_small": CLIP,
-    "clip_by_stream_string_keys": CLIP,
     "explicit_and_generated_punctuations": EVERY,
-    "guide_chop_context_switches": CLIP,
-    "guide_final_query_top_process": CLIP,
-    "guide_timeslices": CLIP,
-    "join_edges": JOIN,
-    "join_intervals": JOIN,
-    "join_sliding_windows": JOIN,
-    "left_outer_join_with_post_predicate": JOIN,
     "pattern_A_B_simultaneous_allowed": DETECT,
     "pattern_A_Bopt_infinite": DETECT,
     "pattern_A_Bstar_C_sum": DETECT,
@@ -247,7 +294,6 @@ NOT_YET: dict[str, str] = {
     "pattern_Aplus_Bplus_grouped": DETECT,
     "pattern_O_opt_Astar_F": DETECT,
     "periodic_punctuation_2": EVERY,
-    "where_not_exists_edges": EXISTS,
 }
 
 LEFT_OUT: dict[str, str] = {
