@@ -28,6 +28,14 @@ def stream() -> Stream:
     return sq.from_frame({"t": [1, 2], "price": [3, 4], "customer": ["a", "b"]}, start="t")
 
 
+def other() -> Stream:
+    return sq.from_frame({"t": [1, 2], "customer": ["a", "b"], "rank": [1, 2]}, start="t")
+
+
+def lists() -> Stream:
+    return sq.from_frame({"t": [1], "l": [[1]]}, start="t")
+
+
 def days() -> Stream:
     return sq.from_frame({"day": [dt.date(2020, 1, 1)], "price": [1]}, start="day")
 
@@ -232,6 +240,32 @@ CASES: dict[str, Callable[[], object]] = {
     "new_start_fails": lambda: (
         stream().alter_lifetime(start=sq.start().cast(pl.String).str.slice(5).cast(pl.Int64), duration=1).collect()
     ),
+    "join_without_keys": lambda: stream().join(other()),
+    "join_key_missing_left": lambda: stream().join(other(), left_on="custmer", right_on="customer"),
+    "join_key_missing_right": lambda: stream().join(other(), on="price"),
+    "join_key_types": lambda: stream().join(other(), left_on="price", right_on="customer"),
+    "join_key_type_never": lambda: lists().join(lists(), on="l"),
+    "join_key_computed": lambda: stream().join(other(), on=sq.col("customer").str.to_lowercase()),
+    "join_key_counts": lambda: stream().join(other(), left_on=["price", "customer"], right_on=["customer"]),
+    "join_both_ways_of_keys": lambda: stream().join(other(), on="customer", left_on="customer", right_on="customer"),
+    "join_half_of_the_keys": lambda: stream().join(other(), left_on="customer"),
+    "join_how": lambda: stream().join(other(), on="customer", how="outer"),
+    "join_cross_with_keys": lambda: stream().join(other(), on="customer", how="cross"),
+    "join_ambiguous": lambda: stream().with_columns(rank_right=1, rank=2).join(other(), on="customer"),
+    "join_where_times": lambda: stream().join(other(), on="customer", where=sq.start() > 1),
+    "join_where_column": lambda: stream().join(other(), on="customer", where=sq.col("rnak") > 1),
+    "join_where_not_boolean": lambda: stream().join(other(), on="customer", where=sq.col("rank") + 1),
+    "join_time_types": lambda: stream().join(days(), on="price"),
+    "join_not_a_stream": lambda: stream().join(pl.DataFrame({"customer": ["a"]}), on="customer"),  # type: ignore[arg-type]
+    "join_outside_the_group": lambda: stream().group_apply("customer", lambda g: g.join(other())),
+    "join_time_name": lambda: stream().join(sq.from_frame({"customer": ["a"], "end": [1]}), on="customer"),
+    "exists_without_keys": lambda: stream().where_exists(other()),
+    "not_exists_without_keys": lambda: stream().where_not_exists(other()),
+    "clip_keys_without_stream": lambda: stream().clip(5, on="customer"),
+    "clip_by_relational": lambda: stream().clip(sq.from_frame({"customer": ["a"]}), on="customer"),
+    "share_not_a_function": lambda: stream().share(other()),  # type: ignore[arg-type]
+    "share_returns_no_stream": lambda: stream().share(lambda s: s.collect()),  # type: ignore[arg-type, return-value]
+    "end_not_known_after_a_join": lambda: stream().join(other().session_window(5), on="customer").where(sq.end() > 5),
 }
 
 
