@@ -181,14 +181,13 @@ def top_process(s: Stream, names: Stream, bounds: Stream) -> Stream:
         ["ProcessId", "Name"],
         lambda g: g.hopping_window(3600, 3600, closed="right").aggregate(TotalTime=sq.sum("Timeslice")),
     )
-    top = times.aggregate(top=sq.top_k("TotalTime", 1)).select_many("top").select(top=sq.col("top"))
-    top = top.select(
+    top = times.aggregate(top=sq.top_k("TotalTime", 1)).select_many("top")
+    return top.select(
         PeriodStart=sq.start() - 3600,
         PeriodEnd=sq.start(),
         ProcessName=sq.col("top").struct.field("Name"),
         TotalCpuConsumed=sq.col("top").struct.field("TotalTime"),
     )
-    return top
 
 
 QUERIES: dict[str, Query] = {

@@ -23,7 +23,7 @@ from squill.time import INFINITY
 __all__ = ["Changes", "LiveRows"]
 
 Array = npt.NDArray[Any]
-SLACK = 16_384
+SLACK = 4_096
 """How many forgotten rows are put up with."""
 
 

@@ -68,6 +68,7 @@ class OpenEvents:
         return int(self.entries.start[entries].min()) if len(entries) else INFINITY
 
     def free(self, entries: Array) -> None:
+        self._is_open = grown(self._is_open, len(self.entries.start))
         self._is_open[entries] = 0
         self.entries.free(entries)
 

@@ -25,7 +25,7 @@ __all__ = ["IntervalJoin"]
 Array = npt.NDArray[Any]
 CHUNK = 131_072
 """How many pairs leave together."""
-SLACK = 65_536
+SLACK = 4_096
 """How many dead rows are put up with before they are thrown out."""
 
 
