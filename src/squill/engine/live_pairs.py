@@ -103,8 +103,7 @@ class LivePairsOperator(AlignedOperator):
         for port in (LEFT, RIGHT):
             self._rows[port].free(changes.entry[ended & (changes.side == port)])
         slots = changes.slot[ended]
-        slots = np.unique(slots if also is None else np.concatenate([slots, also]))
-        self._keys.release(slots[(self._heads[slots] == 0).all(axis=1)])
+        self._keys.release_empty(slots if also is None else np.concatenate([slots, also]), self._heads)
 
     def save(self) -> OperatorState:
         return {

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from squill.engine.batch import Batch
+from squill.engine.columns import read_only
+from squill.engine.kernels.join import emptied_slots
 from squill.engine.key_table import KeyTable
 from squill.engine.operator import OperatorState
 from squill.plan.nodes import TwoInputs
@@ -57,10 +59,13 @@ class PairKeys:
             return np.zeros(len(batch), np.int32)
         return self._table.find([batch.columns[name] for name in self._names[port]])
 
-    def release(self, slots: Array) -> None:
-        """Let go of keys with nothing alive on either side."""
+    def release_empty(self, slots: Array, heads: Array) -> None:
+        """Let go of those of these keys that have nothing alive on either side (`heads` is 0)."""
         if self._table is not None and len(slots):
-            self._table.release(slots)
+            empty = np.empty(len(slots), np.int32)
+            count = emptied_slots(read_only(slots), heads, empty)
+            if count:
+                self._table.release(empty[:count])
 
     def save(self) -> OperatorState:
         return {"table": None if self._table is None else self._table.save()}

@@ -1,4 +1,8 @@
-"""Loops that follow, per left row, whether anything on the right matches it."""
+"""Loops that follow, per left row, whether anything on the right matches it.
+
+What they show is written as edges: arrays of SYNC, OTHER (infinity for a start edge), the ENTRY of the left row and
+the NUMBER of the part that begins or ends.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from squill.engine.kernels.join import LEFT, RIGHT, link, unlink
 
 __all__ = ["follow_counts", "follow_presence", "list_pairs"]
 
+SYNC, OTHER, ENTRY, NUMBER = 0, 1, 2, 3
+EDGE = 4
 INFINITY = 2**63 - 1
 HIDDEN = -(2**63)  # in place of the begin of a part that is shown
 
@@ -17,25 +23,37 @@ LEFT_ENDS, PAIR_ENDS, PAIR_BEGINS, LEFT_BEGINS = 0, 1, 2, 3
 
 
 @inlined
-def larger(array, n):
-    if n < len(array):
-        return array
-    bigger = np.empty(max(2 * len(array), 1024), array.dtype)
-    bigger[: len(array)] = array
+def larger(array):
+    bigger = np.empty((array.shape[0], 2 * array.shape[1]), array.dtype)
+    bigger[:, : array.shape[1]] = array
     return bigger
+
+
+@inlined
+def show(out, n, t, e, shown_since, numbers, counter):
+    out[SYNC, n], out[OTHER, n], out[ENTRY, n], out[NUMBER, n] = t, INFINITY, e, counter[0]
+    shown_since[e] = t
+    numbers[e] = counter[0]
+    counter[0] += 1
+
+
+@inlined
+def hide(out, n, t, e, shown_since, numbers):
+    out[SYNC, n], out[OTHER, n], out[ENTRY, n], out[NUMBER, n] = t, shown_since[e], e, numbers[e]
+    shown_since[e] = HIDDEN
 
 
 @kernel
 def follow_presence(
-    time, side, entry, is_start, slot, negated, heads, following, preceding, shown_since, was_present,
+    time, side, entry, is_start, slot, negated, heads, following, preceding, shown_since, numbers, counter,
+    was_present,
 ):  # fmt: skip
     """Show left rows while their key has live right rows (`negated`: while it has none).
 
     Changes come in whole instants. ``heads[slot, RIGHT]`` counts live right rows; ``was_present`` is scratch by
-    slot, all zeros. Returns the number of edges, and sync, other and entry of each.
+    slot, all zeros. Returns the number of edges, and the edges.
     """
-    out_sync, out_other = np.empty(len(time) + 16, np.int64), np.empty(len(time) + 16, np.int64)
-    out_entry = np.empty(len(time) + 16, np.int64)
+    out = np.empty((EDGE, 2 * len(time) + 16), np.int64)
     touched = np.empty(len(time), np.int64)
     n = 0
     low = 0
@@ -44,6 +62,8 @@ def follow_presence(
         high = low
         while high < len(time) and time[high] == t:
             high += 1
+        if n + high - low >= out.shape[1]:
+            out = larger(out)
         n_touched = 0
         for i in range(low, high):
             s, e = slot[i], entry[i]
@@ -56,8 +76,7 @@ def follow_presence(
             elif not is_start[i]:
                 unlink(s, LEFT, e, heads, following, preceding)
                 if shown_since[e] != HIDDEN:
-                    out_sync, out_other, out_entry = larger(out_sync, n), larger(out_other, n), larger(out_entry, n)
-                    out_sync[n], out_other[n], out_entry[n] = t, shown_since[e], e
+                    hide(out, n, t, e, shown_since, numbers)
                     n += 1
         for k in range(n_touched):
             s = touched[k]
@@ -67,15 +86,14 @@ def follow_presence(
                 continue
             node = heads[s, LEFT]
             while node > 0:
+                # The starts of this instant still need their room.
+                if n + high - low >= out.shape[1]:
+                    out = larger(out)
                 e = node - 1
-                out_sync, out_other, out_entry = larger(out_sync, n), larger(out_other, n), larger(out_entry, n)
-                out_sync[n], out_entry[n] = t, e
                 if now != negated:
-                    out_other[n] = INFINITY
-                    shown_since[e] = t
+                    show(out, n, t, e, shown_since, numbers, counter)
                 else:
-                    out_other[n] = shown_since[e]
-                    shown_since[e] = HIDDEN
+                    hide(out, n, t, e, shown_since, numbers)
                 n += 1
                 node = following[e]
         for i in range(low, high):
@@ -84,12 +102,10 @@ def follow_presence(
                 link(s, LEFT, e, heads, following, preceding)
                 shown_since[e] = HIDDEN
                 if (heads[s, RIGHT] > 0) != negated:
-                    shown_since[e] = t
-                    out_sync, out_other, out_entry = larger(out_sync, n), larger(out_other, n), larger(out_entry, n)
-                    out_sync[n], out_other[n], out_entry[n] = t, INFINITY, e
+                    show(out, n, t, e, shown_since, numbers, counter)
                     n += 1
         low = high
-    return n, out_sync, out_other, out_entry
+    return n, out
 
 
 @kernel
@@ -98,10 +114,9 @@ def list_pairs(
 ):  # fmt: skip
     """List the begins and ends of left rows and of all pairs with equal keys, instant by instant.
 
-    Returns their number, and time, kind, left and right entry of each.
+    Returns their number, and arrays of time, kind, left and right entry.
     """
-    out_time, out_kind = np.empty(2 * len(time) + 16, np.int64), np.empty(2 * len(time) + 16, np.int8)
-    out_left, out_right = np.empty(2 * len(time) + 16, np.int64), np.empty(2 * len(time) + 16, np.int64)
+    out = np.empty((4, 2 * len(time) + 16), np.int64)
     n = 0
     low = 0
     while low < len(time):
@@ -121,22 +136,22 @@ def list_pairs(
                 elif phase == PAIR_ENDS:
                     unlink(s, RIGHT, e, heads, r_following, r_preceding)
                 if of_left:
-                    out_time, out_kind = larger(out_time, n), larger(out_kind, n)
-                    out_left, out_right = larger(out_left, n), larger(out_right, n)
-                    out_time[n], out_kind[n], out_left[n], out_right[n] = t, phase, e, -1
+                    if n == out.shape[1]:
+                        out = larger(out)
+                    out[0, n], out[1, n], out[2, n], out[3, n] = t, phase, e, -1
                     n += 1
                 if phase != LEFT_ENDS:
                     node = heads[s, RIGHT] if phase == LEFT_BEGINS else heads[s, LEFT]
                     kind = PAIR_ENDS if phase == PAIR_ENDS else PAIR_BEGINS
                     while node > 0:
-                        out_time, out_kind = larger(out_time, n), larger(out_kind, n)
-                        out_left, out_right = larger(out_left, n), larger(out_right, n)
-                        out_time[n], out_kind[n] = t, kind
+                        if n == out.shape[1]:
+                            out = larger(out)
+                        out[0, n], out[1, n] = t, kind
                         if phase == LEFT_BEGINS:
-                            out_left[n], out_right[n] = e, node - 1
+                            out[2, n], out[3, n] = e, node - 1
                             node = r_following[node - 1]
                         else:
-                            out_left[n], out_right[n] = node - 1, e
+                            out[2, n], out[3, n] = node - 1, e
                             node = l_following[node - 1]
                         n += 1
                 if phase == PAIR_BEGINS:
@@ -144,15 +159,15 @@ def list_pairs(
                 elif phase == LEFT_BEGINS:
                     link(s, LEFT, e, heads, l_following, l_preceding)
         low = high
-    return n, out_time, out_kind, out_left, out_right
+    return n, out
 
 
 @kernel
-def follow_counts(time, kind, left, passes, negated, matches, shown_since, out_sync, out_other, out_entry):
+def follow_counts(time, kind, left, passes, negated, matches, shown_since, numbers, counter, out):
     """Show left rows while they have matches (`negated`: while they have none).
 
-    ``passes`` says which listed pairs match; ``matches`` counts per left entry. The output holds two rows for
-    every listed one. Returns the number of edges.
+    ``passes`` says which of the pairs that `list_pairs` wrote match; ``matches`` counts per left
+    entry. The output has room for two edges for every listed row. Returns the number of edges.
     """
     n = 0
     low = 0
@@ -160,17 +175,16 @@ def follow_counts(time, kind, left, passes, negated, matches, shown_since, out_s
         t = time[low]
         high = low
         while high < len(time) and time[high] == t:
-            e = left[high]
-            if kind[high] == LEFT_BEGINS:
+            what, e = kind[high], left[high]
+            if what == LEFT_BEGINS:
                 matches[e] = 0
                 shown_since[e] = HIDDEN
-            elif kind[high] == PAIR_BEGINS and passes[high]:
+            elif what == PAIR_BEGINS and passes[high]:
                 matches[e] += 1
-            elif kind[high] == PAIR_ENDS and passes[high]:
+            elif what == PAIR_ENDS and passes[high]:
                 matches[e] -= 1
-            elif kind[high] == LEFT_ENDS and shown_since[e] != HIDDEN:
-                out_sync[n], out_other[n], out_entry[n] = t, shown_since[e], e
-                shown_since[e] = HIDDEN
+            elif what == LEFT_ENDS and shown_since[e] != HIDDEN:
+                hide(out, n, t, e, shown_since, numbers)
                 n += 1
             high += 1
         for i in range(low, high):
@@ -179,12 +193,10 @@ def follow_counts(time, kind, left, passes, negated, matches, shown_since, out_s
                 continue
             is_shown, shall_be = shown_since[e] != HIDDEN, (matches[e] > 0) != negated
             if is_shown and not shall_be:
-                out_sync[n], out_other[n], out_entry[n] = t, shown_since[e], e
-                shown_since[e] = HIDDEN
+                hide(out, n, t, e, shown_since, numbers)
                 n += 1
             elif shall_be and not is_shown:
-                out_sync[n], out_other[n], out_entry[n] = t, INFINITY, e
-                shown_since[e] = t
+                show(out, n, t, e, shown_since, numbers, counter)
                 n += 1
         low = high
     return n

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from squill.engine.kernels.jit import inlined, kernel
 
-__all__ = ["chain_rows", "join_edges", "join_intervals"]
+__all__ = ["chain_rows", "emptied_slots", "join_edges", "join_intervals"]
 
 # Chains of rows by slot: heads[slot, side] and `following` hold numbers + 1, so that fresh zeros mean "none".
 LEFT, RIGHT = 0, 1
@@ -103,6 +103,21 @@ def chain_rows(slot, side, heads, following):
     for i in range(len(slot)):
         following[i] = heads[slot[i], side]
         heads[slot[i], side] = i + 1
+
+
+@kernel
+def emptied_slots(slot, heads, out):
+    """Write, each once, the slots among these that have no row on either side; returns their number."""
+    n = 0
+    for i in range(len(slot)):
+        s = slot[i]
+        if heads[s, LEFT] == 0 and heads[s, RIGHT] == 0:
+            heads[s, LEFT] = -1
+            out[n] = s
+            n += 1
+    for i in range(n):
+        heads[out[i], LEFT] = 0
+    return n
 
 
 @inlined

@@ -9,12 +9,13 @@ import numpy.typing as npt
 
 from squill.engine.aligned import LEFT
 from squill.engine.batch import Batch
-from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.kernels.clip import clip_by_starts
-from squill.engine.live_pairs import BothChanges, LivePairsOperator
+from squill.engine.kernels.exists import ENTRY, OTHER
+from squill.engine.live_pairs import BothChanges
 from squill.engine.live_rows import Changes
-from squill.engine.operator import EDGES, STARTS, OperatorState, register
+from squill.engine.operator import EDGES, STARTS, register
+from squill.engine.shown_parts import ShownPartsOperator
 from squill.plan.nodes import ClipByStream
 from squill.time import INFINITY
 
@@ -24,12 +25,8 @@ Array = npt.NDArray[Any]
 
 
 @register(ClipByStream)
-class ClipByStreamOperator(LivePairsOperator):
+class ClipByStreamOperator(ShownPartsOperator):
     """State: left rows that are alive and not clipped; of the right nothing is kept, its starts pass by."""
-
-    def __init__(self, node: ClipByStream) -> None:
-        super().__init__(node)
-        self._is_open = np.zeros(16, np.uint8)
 
     def demands_on(self, port: int) -> str | None:
         return EDGES if port == LEFT else STARTS
@@ -49,23 +46,16 @@ class ClipByStreamOperator(LivePairsOperator):
         return Changes(time, np.full(len(time), -1), np.ones(len(time), np.bool_)), slots[known]
 
     def follow(self, changes: BothChanges) -> Array:
+        self._ensure_entries()
         rows = self._rows[LEFT]
-        self._is_open = grown(self._is_open, rows.capacity)
-        n, sync, other, entries = clip_by_starts(
-            *map(read_only, changes), self._heads, self._following[LEFT], self._preceding[LEFT], rows.start,
-            self._is_open,
+        n, edges = clip_by_starts(
+            *map(read_only, changes), self._heads, self._following[LEFT], self._preceding[LEFT], self._shown_since,
+            self._numbers, self._counter,
         )  # fmt: skip
-        sync, other, entries = sync[:n], other[:n], entries[:n]
-        self.emit(Batch(sync, other, rows.columns(entries)))
+        edges = edges[:, :n]
+        self._emit_edges(edges)
         ended = changes.entry[~changes.is_start]
-        clipped = np.setdiff1d(entries[other != INFINITY], ended)
+        clipped = np.setdiff1d(edges[ENTRY, edges[OTHER] != INFINITY], ended)
         slots = self._slot_of[LEFT][clipped]
         rows.forget(clipped)
         return slots
-
-    def save(self) -> OperatorState:
-        return {**super().save(), "is_open": self._is_open.copy()}
-
-    def load(self, state: OperatorState) -> None:
-        super().load(state)
-        self._is_open = state["is_open"].copy()

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.aligned import LEFT, RIGHT
-from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only
-from squill.engine.kernels.exists import PAIR_BEGINS, PAIR_ENDS, follow_counts, follow_presence, list_pairs
-from squill.engine.live_pairs import BothChanges, LivePairsOperator
+from squill.engine.kernels.exists import EDGE, PAIR_BEGINS, PAIR_ENDS, follow_counts, follow_presence, list_pairs
+from squill.engine.live_pairs import BothChanges
 from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.shown_parts import ShownPartsOperator
 from squill.plan.nodes import Exists, TwoInputs
 
 __all__ = ["ExistsByCount", "ExistsByKey", "exists_operator"]
@@ -28,41 +28,26 @@ def exists_operator(node: Exists) -> Operator:
     return ExistsByKey(node) if node.matching.where is None else ExistsByCount(node)
 
 
-class ShownParts(LivePairsOperator):
-    """Left rows, and since when each is shown."""
+class ExistsByKey(ShownPartsOperator):
+    """Equal keys are all that counts, so left rows of a key appear and vanish together."""
 
     def __init__(self, node: Exists) -> None:
         super().__init__(node)
         self._negated = node.negated
-        self._shown_since = np.zeros(16, np.int64)
-
-    def _emit_edges(self, sync: Array, other: Array, entries: Array) -> None:
-        self.emit(Batch(sync, other, self._rows[LEFT].columns(entries)))
-
-    def save(self) -> OperatorState:
-        return {**super().save(), "shown_since": self._shown_since.copy()}
-
-    def load(self, state: OperatorState) -> None:
-        super().load(state)
-        self._shown_since = state["shown_since"].copy()
-
-
-class ExistsByKey(ShownParts):
-    """Equal keys are all that counts, so left rows of a key appear and vanish together."""
 
     def right_columns(self, node: TwoInputs) -> dict[str, pl.DataType]:
         return {}
 
     def follow(self, changes: BothChanges) -> None:
-        self._shown_since = grown(self._shown_since, self._rows[LEFT].capacity)
-        n, sync, other, entries = follow_presence(
+        self._ensure_entries()
+        n, edges = follow_presence(
             *map(read_only, changes), self._negated, self._heads, self._following[LEFT], self._preceding[LEFT],
-            self._shown_since, np.zeros(len(self._heads), np.uint8),
+            self._shown_since, self._numbers, self._counter, np.zeros(len(self._heads), np.uint8),
         )  # fmt: skip
-        self._emit_edges(sync[:n], other[:n], entries[:n])
+        self._emit_edges(edges[:, :n])
 
 
-class ExistsByCount(ShownParts):
+class ExistsByCount(ShownPartsOperator):
     """A condition looks at both rows, so every left row counts its own matches.
 
     A pair is tested when it begins and again when its right row ends, which spares keeping it.
@@ -70,22 +55,23 @@ class ExistsByCount(ShownParts):
 
     def __init__(self, node: Exists) -> None:
         super().__init__(node)
+        self._negated = node.negated
         self._matches = np.zeros(16, np.int64)
 
     def follow(self, changes: BothChanges) -> None:
-        self._shown_since = grown(self._shown_since, self._rows[LEFT].capacity)
+        self._ensure_entries()
         self._matches = grown(self._matches, self._rows[LEFT].capacity)
-        n, *listed = list_pairs(
+        n, listed = list_pairs(
             *map(read_only, changes), self._heads, self._following[LEFT], self._preceding[LEFT],
             self._following[RIGHT], self._preceding[RIGHT],
         )  # fmt: skip
-        time, kind, left, right = (read_only(array[:n]) for array in listed)
-        sync, other, entries = (np.empty(2 * n, np.int64) for _ in range(3))
+        time, kind, left, right = (read_only(array) for array in listed[:, :n])
+        edges = np.empty((EDGE, 2 * n), np.int64)
         count = follow_counts(
             time, kind, left, self._passes(kind, left, right), self._negated, self._matches, self._shown_since,
-            sync, other, entries,
+            self._numbers, self._counter, edges,
         )  # fmt: skip
-        self._emit_edges(sync[:count], other[:count], entries[:count])
+        self._emit_edges(edges[:, :count])
 
     def _passes(self, kind: Array, left: Array, right: Array) -> Array:
         passes = np.zeros(len(kind), np.bool_)

@@ -136,8 +136,7 @@ class IntervalJoin(AlignedOperator):
         for port, side in enumerate(self._sides):
             emptied.append(side.sweep(t if self._expects(1 - port) else INFINITY))
             chain_rows(read_only(side.slot[: len(side.store)]), port, self._heads, side.following)
-        slots = np.unique(np.concatenate(emptied))
-        self._keys.release(slots[(self._heads[slots] == 0).all(axis=1)])
+        self._keys.release_empty(np.concatenate(emptied), self._heads)
 
     def save(self) -> OperatorState:
         sides = [side.save() for side in self._sides]
