@@ -7,13 +7,13 @@ typed: 64-bit integers with integers, 64-bit floats with any number.
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 
+from squill.plan.expression_text import load_tree
 from squill.plan.expressions import Expression
 
 __all__ = ["Comparison"]
@@ -39,7 +39,7 @@ class Comparison:
     @classmethod
     def of(cls, expression: Expression) -> Comparison | None:
         """Return the comparison that the expression is, or None when it is something else."""
-        match json.loads(expression.serialised):
+        match load_tree(expression.serialised):
             case {
                 "BinaryExpr": {
                     "left": {"Column": str(column)},

@@ -7,8 +7,6 @@ selectors expanded against the payload, checked to be row-wise, with name, type 
 
 from __future__ import annotations
 
-import io
-import json
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +15,7 @@ from functools import cached_property
 import polars as pl
 
 from squill.errors import NotRowWiseError, PlanError
+from squill.plan.expression_text import LostLiteralError, deserialise, dump_tree, load_tree, serialise
 from squill.plan.row_wise import (
     expand_arguments,
     first_offence,
@@ -67,7 +66,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Expression:
-    """One output column: hashable, comparable by its serialised form, its type known."""
+    """One output column: hashable, comparable by its serialised form (`expression_text`), its type known."""
 
     serialised: str
     name: str
@@ -76,11 +75,11 @@ class Expression:
 
     @cached_property
     def expr(self) -> pl.Expr:
-        return _deserialise(self.serialised).alias(self.name)
+        return deserialise(self.serialised).alias(self.name)
 
     @cached_property
     def source_column(self) -> str | None:
-        tree = json.loads(self.serialised)
+        tree = load_tree(self.serialised)
         while isinstance(tree, dict) and ("Alias" in tree or "KeepName" in tree or "RenameAlias" in tree):
             tree = tree["Alias"][0] if "Alias" in tree else tree.get("KeepName") or tree["RenameAlias"]["expr"]
         name = tree.get("Column") if isinstance(tree, dict) else None
@@ -95,13 +94,13 @@ class Expression:
 
     def over(self, names: Mapping[str, str]) -> Expression:
         """Return the same computation over columns of other names."""
-        text = json.dumps(_with_column_names(json.loads(self.serialised), names), separators=(",", ":"))
+        text = dump_tree(_with_column_names(load_tree(self.serialised), names))
         return replace(self, serialised=text, roots=tuple(names.get(name, name) for name in self.roots))
 
     @property
     def text(self) -> str:
         """What it computes, without its name."""
-        text = str(_deserialise(self.serialised))
+        text = str(deserialise(self.serialised))
         return text.replace(f'col("{START}")', "start()").replace(f'col("{END}")', "end()")
 
     def __str__(self) -> str:
@@ -114,7 +113,7 @@ class Expression:
 
 def column(name: str, dtype: pl.DataType) -> Expression:
     """Return the expression that is just the payload column `name`."""
-    return Expression(_serialise(pl.col(name)), name, dtype, (name,))
+    return Expression(serialise(pl.col(name)), name, dtype, (name,))
 
 
 def _with_column_names(tree: object, names: Mapping[str, str]) -> object:
@@ -125,14 +124,6 @@ def _with_column_names(tree: object, names: Mapping[str, str]) -> object:
     if set(tree) == {"Column"}:
         return {"Column": names.get(tree["Column"], tree["Column"])}
     return {key: _with_column_names(item, names) for key, item in tree.items()}
-
-
-def _serialise(expr: pl.Expr) -> str:
-    return expr.meta.serialize(format="json")
-
-
-def _deserialise(text: str) -> pl.Expr:
-    return pl.Expr.deserialize(io.StringIO(text), format="json")
 
 
 def bind(
@@ -205,16 +196,16 @@ def _bind_expr(expr: pl.Expr, scope: Scope, operator: str) -> list[Expression]:
         # Serialising a Python function warns before we can refuse it by name.
         warnings.simplefilter("ignore")
         try:
-            text = _serialise(expr)
+            text = serialise(expr)
+        except LostLiteralError as error:
+            raise PlanError(
+                f"{operator}: {expr} holds a number that is not finite where a plan cannot keep it: {error}",
+                "ask with .is_nan(), .is_infinite() or .is_finite(), or compare with a finite bound.",
+            ) from error
         except Exception as error:
             what = f"{operator}: {expr} cannot be kept in a plan: {error}"
             raise PlanError(what, "use built-in functions.") from error
-    tree = json.loads(text)
-    if any(kind == "Literal" and _is_lost(content) for kind, content in walk(tree)):
-        raise PlanError(
-            f"{operator}: {expr} holds a literal that is not a finite number, which a plan cannot keep",
-            "ask with .is_nan(), .is_infinite() or .is_finite(), or compare with a finite bound.",
-        )
+    tree = load_tree(text)
     _refuse_whole_columns(tree, expr, scope, operator)
     tree = expand_arguments(tree, lambda selectors: _selected_names(selectors, scope, operator))
     selectors = selectors_of(tree)
@@ -222,14 +213,6 @@ def _bind_expr(expr: pl.Expr, scope: Scope, operator: str) -> list[Expression]:
         return [_typed(tree, scope, operator)]
     names = _selected_names(selectors, scope, operator)
     return [_typed(substitute_selectors(tree, name), scope, operator) for name in names]
-
-
-def _is_lost(literal: object) -> bool:
-    """True for NaN and the infinities, which become null in the serialised form."""
-    match literal:
-        case {"Dyn": {"Float": None}} | {"Scalar": {"Float64": None}} | {"Scalar": {"Float32": None}}:
-            return True
-    return False
 
 
 def _refuse_whole_columns(tree: object, expr: pl.Expr, scope: Scope, operator: str) -> None:
@@ -260,7 +243,7 @@ def _selected_names(selectors: list[object], scope: Scope, operator: str) -> tup
     expansions = []
     for selector in selectors:
         try:
-            expansions.append(payload.select(_deserialise(json.dumps({"Selector": selector}))).collect_schema().names())
+            expansions.append(payload.select(deserialise(dump_tree({"Selector": selector}))).collect_schema().names())
         except pl.exceptions.ColumnNotFoundError as error:
             raise _missing_column(error, scope, operator) from None
     if any(names != expansions[0] for names in expansions):
@@ -272,8 +255,8 @@ def _selected_names(selectors: list[object], scope: Scope, operator: str) -> tup
 
 
 def _typed(tree: object, scope: Scope, operator: str) -> Expression:
-    text = json.dumps(tree, separators=(",", ":"))
-    expr = _deserialise(text)
+    text = dump_tree(tree)
+    expr = deserialise(text)
     _check_names(expr, scope, operator)
     try:
         result = scope.frame.select(expr)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = [
-    "expand_arguments", "first_offence", "function_name", "guesses_format", "selectors_of", "substitute_selectors",
-    "walk",
+    "expand_arguments", "first_offence", "function_name", "guesses_format", "is_byte_string", "selectors_of",
+    "substitute_selectors", "walk",
 ]  # fmt: skip
 
 Tree = Any
@@ -57,8 +57,10 @@ HORIZONTAL_FUNCTIONS = frozenset(
 )
 PYTHON_CODE = frozenset({"AnonymousFunction", "AnonymousAgg", "FoldHorizontal", "ReduceHorizontal"})
 
-LONG_LIST = 64
-"""Longer lists are byte strings (serialised literals), not children."""
+
+def is_byte_string(values: list[Tree]) -> bool:
+    """True for a serialised literal, which is a list of bytes: long, and not worth a look at each."""
+    return bool(values) and isinstance(values[0], int)
 
 
 def walk(tree: Tree) -> Iterator[tuple[str, Tree]]:
@@ -166,7 +168,7 @@ def expand_arguments(tree: Tree, names_of: Callable[[list[Tree]], tuple[str, ...
     `names_of` says which columns the selectors of one argument stand for.
     """
     if isinstance(tree, list):
-        return tree if len(tree) > LONG_LIST else [expand_arguments(value, names_of) for value in tree]
+        return tree if is_byte_string(tree) else [expand_arguments(value, names_of) for value in tree]
     if not isinstance(tree, dict):
         return tree
     if "Function" in tree and HORIZONTAL_FUNCTIONS & set(function_name(tree["Function"]["function"])):
@@ -192,5 +194,5 @@ def substitute_selectors(tree: Tree, name: str) -> Tree:
             return {"Column": name}
         return {key: substitute_selectors(value, name) for key, value in tree.items()}
     if isinstance(tree, list):
-        return tree if len(tree) > LONG_LIST else [substitute_selectors(value, name) for value in tree]
+        return tree if is_byte_string(tree) else [substitute_selectors(value, name) for value in tree]
     return tree

@@ -18,6 +18,7 @@ from squill.engine.batch import Batch
 from squill.engine.operator import OperatorState
 from squill.errors import InternalError
 from squill.plan.aggregates import BoundAggregate
+from squill.plan.expression_text import serialise
 from squill.plan.expressions import Expression
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema
@@ -83,7 +84,7 @@ def masked_inputs(call: BoundAggregate) -> tuple[Expression, ...]:
     for item in call.inputs or (call.where.renamed("mark"),):
         expr = pl.when(call.where.expr).then(item.expr)
         roots = tuple(dict.fromkeys((*call.where.roots, *item.roots)))
-        masked.append(Expression(expr.meta.serialize(format="json"), item.name, item.dtype, roots))
+        masked.append(Expression(serialise(expr), item.name, item.dtype, roots))
     return tuple(masked)
 
 

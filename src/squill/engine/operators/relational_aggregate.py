@@ -12,6 +12,7 @@ from squill.engine.expressions import Evaluator
 from squill.engine.operator import Operator, OperatorState
 from squill.errors import NumericOverflowError
 from squill.plan.aggregates import BoundAggregate
+from squill.plan.expression_text import serialise
 from squill.plan.expressions import Expression
 from squill.plan.node import walk
 from squill.plan.nodes import Aggregate, FileSource
@@ -66,7 +67,7 @@ def _widened(item: Expression, call: BoundAggregate) -> Expression:
     if item.dtype == wide:
         return item
     expr = item.expr.cast(wide)
-    return Expression(expr.meta.serialize(format="json"), item.name, wide, item.roots)
+    return Expression(serialise(expr), item.name, wide, item.roots)
 
 
 class RelationalAggregateOperator(Operator):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import polars as pl
 
+from squill.plan.expression_text import load_tree, serialise
 from squill.plan.expressions import END, START, Expression
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, Where
@@ -61,10 +61,10 @@ def _pushed(where: Where, source: FileSource) -> Node:
 
 
 def _cannot_fail(predicate: Expression) -> bool:
-    return all(kind in CANNOT_FAIL for kind, _ in walk_expression(json.loads(predicate.serialised)))
+    return all(kind in CANNOT_FAIL for kind, _ in walk_expression(load_tree(predicate.serialised)))
 
 
 def _both(first: Expression, second: Expression) -> Expression:
-    text = (first.expr & second.expr).meta.serialize(format="json")
+    text = serialise(first.expr & second.expr)
     roots = tuple(dict.fromkeys((*first.roots, *second.roots)))
     return Expression(text, first.name, pl.Boolean(), roots)
