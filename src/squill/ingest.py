@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from squill.listed import ListedEvents
 from squill.plan.build.events import events_source
 from squill.plan.build.sources import file_source, frame_source
 from squill.plan.events import (
@@ -21,6 +22,7 @@ from squill.plan.events import (
 )
 from squill.plan.expressions import IntoExpression
 from squill.plan.nodes import Disorder
+from squill.plan.nodes.sources import KEEP_LATE
 from squill.stream import Stream
 from squill.time import Duration
 
@@ -118,8 +120,10 @@ def from_events(
     *,
     name: str | None = None,
     schema: Mapping[str, Any] | None = None,
-) -> Stream:
+) -> ListedEvents:
     """Return single events, in arrival order, as a stream.
+
+    `disorder` says what happens to late ones, as for `sq.source`; `.late` of the stream shows them.
 
     Examples
     --------
@@ -136,7 +140,7 @@ def from_events(
     │ 2     ┆ 7   ┆ b   │
     └───────┴─────┴─────┘
     """
-    return Stream(events_source(events, disorder if disorder is not None else throw(), name, schema))
+    return ListedEvents(events_source(events, disorder if disorder is not None else throw(), name, schema))
 
 
 def source(
@@ -148,6 +152,7 @@ def source(
     disorder: Disorder | None = None,
     punctuate_every: Duration | None = None,
     max_delay: Duration | None = None,
+    keep_late: int = KEEP_LATE,
     name: str | None = None,
     keep_time: bool = False,
 ) -> PushedSource:
@@ -167,6 +172,8 @@ def source(
     max_delay
         How long, in wall-clock time, rows may wait for others, so that many small pushes run as one. Time is
         looked at when the source is called. Answers do not change.
+    keep_late
+        How many late rows `.late` keeps, the newest (100,000 unless given); `.counts` has the number of all.
 
     Examples
     --------
@@ -191,6 +198,7 @@ def source(
         disorder=disorder if disorder is not None else throw(),
         punctuate_every=punctuate_every,
         max_delay=max_delay,
+        keep_late=keep_late,
         name=name,
         keep_time=keep_time,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from squill.plan.build.sources import push_source, wall_seconds
+from squill.plan.build.sources import at_least_zero, push_source, wall_seconds
 from squill.plan.nodes import Disorder
 from squill.stream import Stream
 from squill.time import Duration
@@ -53,13 +53,14 @@ class PushedSource(Stream):
         disorder: Disorder,
         punctuate_every: Duration | None,
         max_delay: Duration | None,
+        keep_late: int,
         name: str | None,
         keep_time: bool,
     ) -> PushedSource:
         """Return a source for rows of these columns; `sq.source` says what the arguments mean."""
         from squill.engine.ingress_push import Feed
 
-        feed = Feed(max_delay=wall_seconds(max_delay))
+        feed = Feed(max_delay=wall_seconds(max_delay), keep_late=at_least_zero(keep_late, "source: keep_late"))
         node = push_source(schema, start, end, lifetime, name, disorder, punctuate_every, feed, keep_time=keep_time)
         feed.bind(node)
         source = cls(node)
@@ -88,16 +89,23 @@ class PushedSource(Stream):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows were `late`, were `empty` (their end is their start: left out) and are `waiting`."""
+        """How many rows were `late`, were `empty` (their end is their start: left out) and are `waiting`.
+
+        Late rows count since the source was made, whether or not they are kept or were taken.
+        """
         return self._feed.counts
 
     @property
     def late(self) -> pl.DataFrame:
-        """All late rows so far, as they arrived, whatever the policy did with them, with `late_by`."""
+        """The late rows that are kept, as they arrived, whatever the policy did with them, with `late_by`.
+
+        These are the newest `keep_late` of those that `take_late` has not taken. A payload column `late_by` stays
+        what it is: how late a row was is then called `late_by_`.
+        """
         return self._feed.late()
 
     def take_late(self) -> pl.DataFrame:
-        """Return the late rows so far and forget them, so that a long run does not keep them all."""
+        """Return the late rows that are kept and forget them: called often enough, it misses none."""
         frame = self._feed.late()
         self._feed.forget_late()
         return frame

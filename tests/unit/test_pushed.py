@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import squill as sq
-from squill.errors import SquillError
+from squill.errors import PlanError, SquillError
 from squill.pushed import PushedSource
 
 SCHEMA = {"t": pl.Int64, "x": pl.Int64}
@@ -95,6 +95,37 @@ def test_late_rows_stand_aside_with_how_late_they_were() -> None:
     assert source.late.to_dict(as_series=False) == {"start": [4, 7], "end": [5, 8], "x": [2, 3], "late_by": [5, 2]}
     assert source.take_late().height == 2
     assert source.late.is_empty()
+    assert source.counts["late"] == 2
+
+
+def test_only_the_newest_late_rows_are_kept_and_all_are_counted() -> None:
+    source, _ = connected(disorder=sq.drop(), keep_late=3)
+    source.push({"t": [9, *range(5)], "x": [1, *range(5)]})
+    assert source.late["x"].to_list() == [2, 3, 4]
+    source.push({"t": 7, "x": 7})
+    assert source.take_late()["x"].to_list() == [3, 4, 7]
+    source.push({"t": 8, "x": 8})
+    assert source.late["x"].to_list() == [8]
+    assert source.counts["late"] == 7
+
+
+def test_late_rows_may_be_counted_only() -> None:
+    source, _ = connected(disorder=sq.adjust(), keep_late=0)
+    source.push({"t": [9, 4, 7], "x": [1, 2, 3]})
+    assert source.late.to_dict(as_series=False) == {"start": [], "end": [], "x": [], "late_by": []}
+    assert source.counts["late"] == 2
+
+
+@pytest.mark.parametrize("keep", [-1, 1.5, True, None, "9"])
+def test_keep_late_is_a_whole_number(keep: Any) -> None:
+    with pytest.raises(PlanError, match=r"source: keep_late is .*(.|\n)*at least 0"):
+        sq.source(SCHEMA, start="t", keep_late=keep)
+
+
+def test_a_payload_column_called_late_by_stays_what_it_is() -> None:
+    source, _ = connected(schema={"t": pl.Int64, "late_by": pl.String}, disorder=sq.drop())
+    source.push({"t": [9, 4], "late_by": ["no", "yes"]})
+    assert source.late.to_dicts() == [{"start": 4, "end": 5, "late_by": "yes", "late_by_": 5}]
 
 
 def test_late_by_is_a_duration_where_times_are_dates_or_datetimes() -> None:
@@ -204,9 +235,11 @@ def test_given_and_generated_punctuations_stand_together() -> None:
 
 def test_a_feed_goes_on_where_a_saved_one_stood() -> None:
     first, _ = connected(disorder=sq.drop(wait=5))
-    first.push({"t": [10, 12], "x": [1, 2]})
+    first.push({"t": [10, 12, 6], "x": [1, 2, 9]})
     second, rows = connected(disorder=sq.drop(wait=5))
     second._feed.load(first._feed.save())
+    assert second.late.equals(first.late)
+    assert second.counts == first.counts
     second.push({"t": 9, "x": 3})
     second.complete()
     assert [row[0] for row in rows] == [9, 10, 12]

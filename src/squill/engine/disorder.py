@@ -25,40 +25,17 @@ import polars as pl
 from squill.engine.batch import Batch, Int64s
 from squill.engine.edges import row_keys
 from squill.engine.kernels.disorder import IN_TIME, arrivals
+from squill.engine.late_rows import LateRows
 from squill.engine.operator import OperatorState
 from squill.engine.time_queue import TimeQueue
 from squill.errors import InputError, LateEventError
+from squill.plan.nodes.sources import KEEP_LATE
 from squill.time import INFINITY, MINUS_INFINITY, TimeType
 
-__all__ = ["DisorderBuffer", "LateRows"]
+__all__ = ["DisorderBuffer"]
 
 KEY, ARRIVED, MARK = "__squill_key__", "__squill_arrived__", "__squill_mark__"
 IN_PLACE, MOVED, DROPPED, RESOLVED = 0, 1, 2, 3
-
-
-class LateRows:
-    """The side stream of late rows: as they arrived, each with the current time it met."""
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-        self.met: list[Int64s] = []
-
-    def __len__(self) -> int:
-        return sum(map(len, self.batches))
-
-    def add(self, rows: Batch, met: Int64s) -> None:
-        self.batches.append(rows)
-        self.met.append(met)
-
-    def clear(self) -> None:
-        self.batches.clear()
-        self.met.clear()
-
-    def save(self) -> OperatorState:
-        return {"batches": list(self.batches), "met": list(self.met)}
-
-    def load(self, state: OperatorState) -> None:
-        self.batches, self.met = list(state["batches"]), list(state["met"])
 
 
 class DisorderBuffer:
@@ -72,6 +49,8 @@ class DisorderBuffer:
         How the source is called and shows its times in errors.
     edges
         Whether end edges may come, so that starts and ends have to be matched.
+    keep_late
+        How many late rows are kept aside, the newest.
 
     Examples
     --------
@@ -79,11 +58,13 @@ class DisorderBuffer:
     >>> rows = buffer.push(Batch(np.array([5, 9, 4]), np.array([6, 20, 12])))
     >>> rows.sync, rows.other, buffer.clock
     (array([5, 9, 9]), array([ 6, 20, 12]), 9)
-    >>> buffer.late.met
-    [array([9])]
+    >>> buffer.late.times_met()
+    array([9])
     """
 
-    def __init__(self, policy: str, wait: int, label: str, time: TimeType, *, edges: bool = False) -> None:
+    def __init__(
+        self, policy: str, wait: int, label: str, time: TimeType, *, edges: bool = False, keep_late: int = KEEP_LATE
+    ) -> None:
         self._policy = policy
         self._wait = wait
         self._label = label
@@ -92,7 +73,7 @@ class DisorderBuffer:
         self._punctuated = MINUS_INFINITY
         self._queue = TimeQueue()
         self._matching = Matching(policy, label, time) if edges else None
-        self.late = LateRows()
+        self.late = LateRows(keep_late)
 
     @property
     def clock(self) -> int:

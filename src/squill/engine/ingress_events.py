@@ -7,27 +7,44 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from squill.engine.batch import Batch
+from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.disorder import DisorderBuffer
 from squill.engine.ingress import Arrival
+from squill.engine.late_rows import late_frame
 from squill.plan.events import EndEdge, Event, Interval, Punctuation, StartEdge
 from squill.plan.nodes import EventsSource
 from squill.time import INFINITY, TimeType
 
-__all__ = ["event_batches"]
+__all__ = ["event_batches", "late_events"]
 
 
 def event_batches(source: EventsSource, batch_rows: int) -> Iterator[Arrival]:
     """Yield the events in time order under the source's policy, and its punctuations where they stand."""
-    time = source.time
-    wait = time.ticks(source.disorder.wait, "wait")
-    buffer = DisorderBuffer(source.disorder.policy, wait, source.label, time, edges=source.has_edges)
+    # Whoever asks for the late events gets them from `late_events`.
+    return _through(_buffer(source, keep_late=0), source, batch_rows)
+
+
+def late_events(source: EventsSource) -> pl.DataFrame:
+    """Return the events that are late, as they arrived, each with how late it was."""
+    buffer = _buffer(source, keep_late=len(source.events))
+    for _ in _through(buffer, source, DEFAULT_BATCH_ROWS):
+        pass
+    return late_frame(buffer.late, source)
+
+
+def _buffer(source: EventsSource, *, keep_late: int) -> DisorderBuffer:
+    policy = source.disorder.policy
+    wait = source.time.ticks(source.disorder.wait, "wait")
+    return DisorderBuffer(policy, wait, source.label, source.time, edges=source.has_edges, keep_late=keep_late)
+
+
+def _through(buffer: DisorderBuffer, source: EventsSource, batch_rows: int) -> Iterator[Arrival]:
     rows: list[Event] = []
     for event in source.events:
         if isinstance(event, Punctuation):
             yield from _arrivals(buffer, rows, source)
             rows = []
-            t = INFINITY if event.time is None else time.instant(event.time, "punctuation")
+            t = INFINITY if event.time is None else source.time.instant(event.time, "punctuation")
             yield Arrival(buffer.punctuate(t), buffer.clock)
         elif not (isinstance(event, Interval) and event.start == event.end):  # an empty lifetime is no event
             rows.append(event)

@@ -16,18 +16,16 @@ import numpy as np
 import polars as pl
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
-from squill.engine.columns import series_from
 from squill.engine.disorder import DisorderBuffer
-from squill.engine.egress import result_frame
 from squill.engine.ingress import RowReader
+from squill.engine.late_rows import late_frame
 from squill.engine.operator import OperatorState
 from squill.errors import InputError, SourceStateError, SquillError
 from squill.plan.nodes import PushSource
+from squill.plan.nodes.sources import KEEP_LATE
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["Feed", "Listener"]
-
-LATE_BY = "late_by"
 
 
 class Listener(Protocol):
@@ -46,7 +44,14 @@ def _has_parameters(dtype: pl.DataType) -> bool:
 class Feed:
     """The running side of one pushed source; `PushedSource` is its face."""
 
-    def __init__(self, *, max_delay: float | None = None, now: Callable[[], float] = wall.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        max_delay: float | None = None,
+        keep_late: int = KEEP_LATE,
+        now: Callable[[], float] = wall.monotonic,
+    ) -> None:
+        self._keep_late = keep_late
         self._max_delay = max_delay
         self._now = now
         self._listeners: list[Listener] = []
@@ -70,7 +75,7 @@ class Feed:
         ]
         self._reader = RowReader(node)
         wait = self._time.ticks(node.disorder.wait, "source: wait")
-        self._buffer = DisorderBuffer(node.disorder.policy, wait, node.label, self._time)
+        self._buffer = DisorderBuffer(node.disorder.policy, wait, node.label, self._time, keep_late=self._keep_late)
 
     # -- listeners ----------------------------------------------------------------------------------------
 
@@ -276,28 +281,16 @@ class Feed:
     def counts(self) -> dict[str, int]:
         """How many rows were late, have an empty lifetime, and wait."""
         return {
-            "late": len(self._buffer.late),
+            "late": self._buffer.late.total,
             "empty": self._reader.empty,
             "waiting": len(self._buffer) + self._pending_rows,
         }
 
     def late(self) -> pl.DataFrame:
-        """Return the late rows as they arrived, each with how late it was."""
-        late = self._buffer.late
-        rows = Batch.concat(late.batches) if late.batches else Batch.empty(dict(self.node.schema))
-        met = np.concatenate(late.met) if late.met else np.empty(0, np.int64)
-        return result_frame(rows, self.node).with_columns(self._duration(met - rows.sync))
+        return late_frame(self._buffer.late, self.node)
 
     def forget_late(self) -> None:
         self._buffer.late.clear()
-
-    def _duration(self, ticks: np.ndarray[Any, Any]) -> pl.Series:
-        dtype = self._time.dtype
-        if isinstance(dtype, pl.Datetime):
-            return series_from(LATE_BY, ticks, None, pl.Duration(dtype.time_unit))
-        if isinstance(dtype, pl.Date):
-            return series_from(LATE_BY, ticks * 86_400_000, None, pl.Duration("ms"))
-        return pl.Series(LATE_BY, ticks)
 
     # -- state --------------------------------------------------------------------------------------------
 
@@ -306,6 +299,7 @@ class Feed:
         self.flush()
         return {
             "buffer": self._buffer.save(),
+            "empty": self._reader.empty,
             "begun": self._begun,
             "completed": self._completed,
             "last_punctuation": self._last_punctuation,
@@ -314,5 +308,6 @@ class Feed:
 
     def load(self, state: OperatorState) -> None:
         self._buffer.load(state["buffer"])
+        self._reader.empty = state["empty"]
         self._begun, self._completed = state["begun"], state["completed"]
         self._last_punctuation, self._first_row_left = state["last_punctuation"], state["first_row_left"]

@@ -49,8 +49,8 @@ def test_throw_names_the_event_and_both_times_and_changes_nothing() -> None:
 def test_drop_leaves_late_rows_out_and_keeps_them_aside() -> None:
     ingress = buffer("drop")
     assert pairs(ingress.push(batch((5, 6), (3, 9), (8, 9)))) == [(5, 6), (8, 9)]
-    assert pairs(ingress.late.batches[0]) == [(3, 9)]
-    assert ingress.late.met[0].tolist() == [5]
+    assert pairs(ingress.late.rows()) == [(3, 9)]
+    assert ingress.late.times_met().tolist() == [5]
 
 
 def test_adjust_moves_late_starts_to_the_current_time() -> None:

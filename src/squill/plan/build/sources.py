@@ -18,8 +18,8 @@ from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
 
 __all__ = [
-    "FORMATS", "file_source", "frame_source", "lifetime_of", "promises_of", "push_source", "scan_files", "to_frame",
-    "wall_seconds",
+    "FORMATS", "at_least_zero", "file_source", "frame_source", "lifetime_of", "promises_of", "push_source",
+    "scan_files", "to_frame", "wall_seconds",
 ]  # fmt: skip
 
 
@@ -165,6 +165,13 @@ def push_source(
     )
     built.schema.without_time_names("source")
     return built
+
+
+def at_least_zero(number: object, what: str) -> int:
+    """Return a whole number that is not negative."""
+    if type(number) is not int or number < 0:
+        raise PlanError(f"{what} is {number!r}", "give a whole number of at least 0.")
+    return number
 
 
 def wall_seconds(max_delay: Duration | None) -> float | None:

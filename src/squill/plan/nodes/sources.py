@@ -15,7 +15,20 @@ from squill.plan.properties import Properties
 from squill.plan.schema import Schema
 from squill.time import TimeType
 
-__all__ = ["Disorder", "EventsSource", "FileSource", "FrameSource", "Lifetime", "Promises", "PushSource", "Source"]
+__all__ = [
+    "KEEP_LATE",
+    "Disorder",
+    "EventsSource",
+    "FileSource",
+    "FrameSource",
+    "Lifetime",
+    "Promises",
+    "PushSource",
+    "Source",
+]
+
+KEEP_LATE = 100_000
+"""How many late rows a source keeps aside unless the user says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
