@@ -46,7 +46,8 @@ class Fragment:
 def fragments_of(root: Node) -> tuple[Fragment, ...]:
     """Cut the plan at its movements; the last fragment delivers to the driver."""
     fragments: list[Fragment] = []
-    _cut(root, None, fragments)
+    # Whole first: what a fragment sends is what the later ones look at.
+    _cut(rewrite(root), None, fragments)
     return tuple(fragments)
 
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import polars as pl
 import pytest
 
 import squill as sq
 from squill.plan.fragments import fragments_of
 from squill.plan.node import walk
-from squill.plan.nodes import FrameSource
+from squill.plan.nodes import FileSource, FrameSource
 from squill.plan.nodes.movement import Redistribute, ShardInput, Split
 from squill.plan.placement import Placement
 
@@ -41,6 +43,26 @@ def test_fragment_receives_what_the_one_before_gives(clicks: sq.ShardedStream) -
     assert source.schema == first.root.schema
     assert source.time == first.root.time
     assert source.properties == first.root.properties
+
+
+def test_rows_move_with_the_columns_that_later_fragments_use(clicks: sq.ShardedStream) -> None:
+    counted = clicks.rekey("ad").redistribute().query(lambda g: g.count())
+    first, _ = fragments_of(counted.plan)
+    assert first.root.schema.names == ("ad",)
+    assert counted.collect(sort=True).rows() == [(1, 2, "a", 1), (2, 3, "b", 1)]
+
+
+def test_a_sharded_scan_reads_what_later_fragments_use(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.parquet"
+    pl.DataFrame({"t": [1, 2, 3], "ad": ["a", "b", "a"], "x": [1, 2, 3], "wide": ["…"] * 3}).write_parquet(path)
+    with sq.local(cores=2) as cluster:
+        some = cluster.scan(path, start="t").query(lambda s: s.where(sq.col("x") > 1))
+        summed = some.rekey("ad").redistribute().query(lambda g: g.sum("x"))
+        first, _ = fragments_of(summed.plan)
+        assert isinstance(first.root, FileSource)
+        assert first.root.read == ("ad", "x")
+        assert first.root.predicate is not None
+        assert summed.collect(sort=True).rows() == [(2, 3, "b", 2), (3, 4, "a", 3)]
 
 
 def test_stream_used_twice_is_one_input(clicks: sq.ShardedStream) -> None:

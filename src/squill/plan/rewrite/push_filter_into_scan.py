@@ -9,7 +9,8 @@ import polars as pl
 from squill.plan.expression_text import load_tree, serialise
 from squill.plan.expressions import END, START, Expression
 from squill.plan.node import Node
-from squill.plan.nodes import FileSource, Where
+from squill.plan.nodes import FileSource, Select, Union, Where
+from squill.plan.nodes.movement import Split
 from squill.plan.rebuild import consumer_counts, rebuild
 from squill.plan.row_wise import walk as walk_expression
 
@@ -19,44 +20,67 @@ CANNOT_FAIL = frozenset({"Column", "Literal", "Alias", "KeepName", "BinaryExpr",
 
 
 def push_filter_into_scan(root: Node) -> Node:
-    """Move a filter that stands on a scan into it.
+    """Move a filter that stands on scans into them, through unions and columns that a select hands on.
 
     ::
 
-        where(predicate=x > 1)            file_source(…, only x > 1)
-          file_source(…)             →
+        where(predicate=x > 1)            union
+          union                      →      file_source(…, only x > 1)
+            file_source(…)                  where(predicate=x > 1)
+            frame_source(…)                   frame_source(…)
     """
     consumers = consumer_counts(root)
+    # Of the nodes that were made; those that are not listed were made for one consumer.
+    shared: set[int] = set()
+
+    def absorbed(predicate: Expression, node: Node) -> Node | None:
+        """Return the node without the rows that the predicate drops, or None when no scan below takes it."""
+        if id(node) in shared:
+            return None  # others need the rows, and a scan would be read twice
+        match node:
+            case FileSource():
+                return _read_less(node, predicate)
+            case Select() if _hands_on(node, predicate):
+                below = absorbed(predicate, node.parent)
+                return None if below is None else replace(node, parent=below)
+            case Split():
+                below = absorbed(predicate, node.parent)
+                return None if below is None else replace(node, parent=below)
+            case Union():
+                pieces = [absorbed(predicate, parent) for parent in node.parents]
+                if all(piece is None for piece in pieces):
+                    return None
+                filtered = (
+                    Where(parent=parent, predicate=predicate) if piece is None else piece
+                    for parent, piece in zip(node.parents, pieces, strict=True)
+                )
+                return replace(node, parents=tuple(filtered))
+        return None
 
     def change(node: Node, original: Node) -> Node:
-        if not isinstance(node, Where) or not isinstance(node.parent, FileSource):
-            return node
-        # A scan that others read too would be read twice.
-        if any(consumers[id(item)] > 1 for item in _chain(original)):
-            return node
-        return _pushed(node, node.parent)
+        changed = absorbed(node.predicate, node.parent) if isinstance(node, Where) else None
+        result = node if changed is None else changed
+        if consumers.get(id(original), 0) > 1:
+            shared.add(id(result))
+        return result
 
     return rebuild(root, change)
 
 
-def _chain(where: Node) -> list[Node]:
-    """Return the nodes from below the filter down to the source."""
-    chain = []
-    while where.inputs:
-        (where,) = where.inputs
-        chain.append(where)
-    return chain
+def _hands_on(select: Select, predicate: Expression) -> bool:
+    """Whether everything that the predicate looks at is below the select what it is above."""
+    same = {item.name for item in select.columns if item.source_column == item.name}
+    return same.issuperset(predicate.roots)
 
 
-def _pushed(where: Where, source: FileSource) -> Node:
-    predicate = where.predicate
+def _read_less(source: FileSource, predicate: Expression) -> FileSource | None:
     if START in predicate.roots or END in predicate.roots:
-        return where  # the times are made after reading
+        return None  # the times are made after reading
     if source.predicate is None:
         return replace(source, predicate=predicate)
     # Together both see every row, and a cast that fails must not meet rows that the first filter drops.
     if not _cannot_fail(predicate):
-        return where
+        return None
     return replace(source, predicate=_both(source.predicate, predicate))
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from squill.plan.expressions import END, START, Expression
+from squill.plan.aggregates import BoundAggregate
+from squill.plan.expressions import END, START, Expression, column
 from squill.plan.node import Node, walk
 from squill.plan.nodes import (
     Aggregate,
@@ -24,10 +25,12 @@ from squill.plan.nodes import (
     SelectMany,
     SessionWindow,
     Shift,
+    Union,
     WaitForEnds,
     Where,
     WithDuration,
 )
+from squill.plan.nodes.movement import Redistribute, Split
 from squill.plan.rebuild import rebuild
 
 __all__ = ["push_projection_into_scan"]
@@ -38,14 +41,16 @@ ORDERED = frozenset({"first", "last", "collect_list", "top_k", "user"})
 
 
 def push_projection_into_scan(root: Node) -> Node:
-    """Read only the columns that the plan above a scan uses; a select in between loses what nobody uses.
+    """Read only the columns that the plan above a scan uses; selects and aggregates between lose what nobody uses.
 
     ::
 
         aggregate(n=sum(x))               aggregate(n=sum(x))
           file_source(…, 40 columns)  →     file_source(…, read=[x])
+
+    What rows are moved with is cut down in the same way.
     """
-    if not any(isinstance(node, FileSource) for node in walk(root)):
+    if not any(isinstance(node, (FileSource, Redistribute)) for node in walk(root)):
         return root
     needed = _needed_columns(root)
 
@@ -55,6 +60,15 @@ def push_projection_into_scan(root: Node) -> Node:
             return replace(node, read=tuple(name for name in node.schema if name in wanted))
         if isinstance(node, Select) and not wanted.issuperset(node.schema):
             return replace(node, columns=tuple(item for item in node.columns if item.name in wanted))
+        if isinstance(node, Aggregate) and not wanted.issuperset(node.schema):
+            columns = _computed(node, wanted)
+            return replace(node, columns=columns, calls=_calls(node, columns))
+        if isinstance(node, Union) and node is not original:
+            names = _ordered(original, wanted)
+            return replace(node, parents=tuple(_only(parent, names) for parent in node.parents))
+        if isinstance(node, Redistribute):
+            names = _ordered(original, _redistribute(node, wanted))
+            return node if node.schema.names == names else replace(node, parent=_only(node.parent, names))
         return node
 
     return rebuild(root, change)
@@ -110,11 +124,37 @@ def _per_window(node: PerWindow, wanted: Names) -> Names:
     return (wanted & frozenset(node.parent.schema)) | frozenset(node.keys)
 
 
-def _aggregate(node: Aggregate, _wanted: Names) -> Names:
-    if any(call.kind in ORDERED for call in node.calls):
+def _aggregate(node: Aggregate, wanted: Names) -> Names:
+    calls = _calls(node, _computed(node, wanted))
+    if any(call.kind in ORDERED for call in calls):
         return frozenset(node.parent.schema)
-    used = [_roots(*call.inputs, call.where, *call.order_by) for call in node.calls]
+    used = [_roots(*call.inputs, call.where, *call.order_by) for call in calls]
     return frozenset(node.keys).union(*used)
+
+
+def _computed(node: Aggregate, wanted: Names) -> tuple[Expression, ...]:
+    """Return the results that anybody uses, one at least: which rows there are does not depend on them."""
+    return tuple(item for item in node.columns if item.name in wanted) or node.columns[:1]
+
+
+def _calls(node: Aggregate, columns: tuple[Expression, ...]) -> tuple[BoundAggregate, ...]:
+    used = _roots(*columns)
+    return tuple(call for call in node.calls if call.placeholder in used)
+
+
+def _redistribute(node: Redistribute, wanted: Names) -> Names:
+    return wanted | frozenset(node.keys)
+
+
+def _ordered(node: Node, wanted: Names) -> tuple[str, ...]:
+    return tuple(name for name in node.schema if name in wanted)
+
+
+def _only(node: Node, names: tuple[str, ...]) -> Node:
+    """Return the node with these columns alone: it may have needed others for itself, or for somebody else."""
+    if node.schema.names == names:
+        return node
+    return Select(parent=node, columns=tuple(column(name, node.schema[name]) for name in names))
 
 
 REQUIRES: dict[type[Node], Callable[[Any, Names], Names]] = {
@@ -128,12 +168,19 @@ REQUIRES: dict[type[Node], Callable[[Any, Names], Names]] = {
     PerWindow: _per_window,
     PointAtEnd: _same,
     Quantize: _same,
+    Redistribute: _redistribute,
     Select: _select,
     SelectMany: _select_many,
     SessionWindow: _session_window,
     Shift: _same,
+    Split: _same,
+    Union: _same,
     WaitForEnds: _same,
     Where: _where,
     WithDuration: _with_duration,
 }
-"""Which columns of its input a node uses, given which of its own are used."""
+"""Which columns of its input a node uses, given which of its own are used.
+
+`Distinct`, `Stitch` (equal payloads), `CountWindow` (the order of simultaneous events) and `MapBatches` (the user's
+code) look at everything.
+"""

@@ -9,7 +9,7 @@ import pytest
 
 import squill as sq
 from squill.plan.node import walk
-from squill.plan.nodes import FileSource, Where
+from squill.plan.nodes import Aggregate, FileSource, Where
 from squill.plan.rewrite import rewrite
 from squill.stream import Stream
 
@@ -65,6 +65,73 @@ def test_a_filter_above_a_window_stays(clicks: Stream) -> None:
     assert filters_left(clicks.tumbling_window(5).where(sq.col("k") == 1)) == 1
 
 
+def scans_of(stream: Stream) -> list[FileSource]:
+    return [node for node in walk(rewrite(stream.plan)) if isinstance(node, FileSource)]
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Stream:
+    frame = pl.DataFrame({"x": [9.0, 1.5], "s": ["v", "w"], "t": [2, 9], "k": [1, 2]})
+    frame.write_parquet(tmp_path / "views.parquet")
+    return sq.scan(tmp_path / "views.parquet", start="t")
+
+
+def test_a_filter_above_a_union_moves_into_every_scan(clicks: Stream, views: Stream) -> None:
+    query = clicks.union(views).where(sq.col("k") == 1)
+    assert filters_left(query) == 0
+    assert all(scan.predicate is not None for scan in scans_of(query))
+    assert query.collect(sort=True)["s"].to_list() == ["1", "v", "x"]
+
+
+def test_where_one_side_is_no_scan_the_filter_stands_on_it(clicks: Stream) -> None:
+    frame = sq.from_frame({"t": [5, 6], "k": [1, 2], "s": ["y", "z"], "x": [0.0, 0.0]}, start="t")
+    query = clicks.union(frame).where(sq.col("k") == 1)
+    assert filters_left(query) == 1
+    assert scan_of(query).predicate is not None
+    assert query.collect(sort=True)["s"].to_list() == ["1", "x", "y"]
+
+
+def test_unions_in_unions_let_the_filter_through(clicks: Stream, views: Stream) -> None:
+    query = clicks.union(views.union(views.with_columns(k=sq.col("k") + 1))).where(sq.col("k") == 2)
+    assert query.collect(sort=True)["s"].to_list() == ["2", "v", "w"]
+    first, second = scans_of(query)
+    assert first.predicate is not None
+    assert second.predicate is None  # read once, for two inputs
+
+
+def test_a_filter_stays_above_a_union_that_others_read(clicks: Stream, views: Stream) -> None:
+    both = clicks.union(views)
+    query = both.where(sq.col("k") == 1).union(both)
+    assert filters_left(query) == 1
+    assert all(scan.predicate is None for scan in scans_of(query))
+    assert query.collect().height == 8
+
+
+def test_a_filter_stays_above_a_union_without_scans() -> None:
+    frame = sq.from_frame({"t": [1], "x": [1]}, start="t")
+    plan = frame.union(frame.shift(2)).where(sq.col("x") > 1).plan
+    assert rewrite(plan) is plan
+
+
+def test_a_filter_passes_columns_that_a_select_hands_on(clicks: Stream) -> None:
+    query = clicks.select("k", "s", y=sq.col("x") * 2).where(sq.col("k") == 1)
+    assert filters_left(query) == 0
+    assert query.collect()["y"].to_list() == [1.0, 5.0]
+
+
+@pytest.mark.parametrize("changed", [{"k": sq.col("k") + 1}, {"k": sq.col("x").cast(pl.Int64)}])
+def test_a_filter_on_a_column_that_a_select_makes_stays(clicks: Stream, changed: dict[str, pl.Expr]) -> None:
+    query = clicks.with_columns(**changed).where(sq.col("k") == 2)
+    assert filters_left(query) == 1
+    assert query.collect()["s"].to_list() == (["1", "x"] if "+" in str(changed["k"]) else ["x"])
+
+
+def test_columns_of_another_name_do_not_carry_the_filter(clicks: Stream) -> None:
+    query = clicks.rename({"k": "old", "x": "k"}).where(sq.col("k") > 2)
+    assert filters_left(query) == 1
+    assert query.collect()["old"].to_list() == [1]
+
+
 def test_a_scan_that_is_used_twice_is_read_once(clicks: Stream) -> None:
     query = clicks.where(sq.col("k") == 1).union(clicks.where(sq.col("k") == 2))
     assert scan_of(query).predicate is None
@@ -82,7 +149,55 @@ def test_a_column_used_only_by_the_pushed_filter_is_not_read(clicks: Stream) -> 
     assert scan_of(clicks.where(sq.col("k") == 1).select("x")).read == ("x",)
 
 
-@pytest.mark.parametrize("ordered", ["first", "last", "collect_list", "top_k", "count_window", "distinct"])
+def test_only_the_columns_in_use_are_read_below_a_union(clicks: Stream, views: Stream) -> None:
+    query = clicks.union(views).group_apply("k", lambda g: g.with_duration(5).sum("x"))
+    assert [scan.read for scan in scans_of(query)] == [("k", "x"), ("x", "k")]
+    frames = sq.from_frame(clicks.collect().drop("end"), start="start").union(
+        sq.from_frame(views.collect().drop("end"), start="start").select("k", "s", "x")
+    )
+    same = frames.group_apply("k", lambda g: g.with_duration(5).sum("x"))
+    assert query.collect(sort=True).equals(same.collect(sort=True))
+
+
+@pytest.mark.parametrize("whole_first", [False, True])
+def test_an_input_of_a_union_that_needs_everything_is_cut_down_above(
+    clicks: Stream, views: Stream, *, whole_first: bool
+) -> None:
+    whole = views.distinct()
+    query = (whole.union(clicks) if whole_first else clicks.union(whole)).sum("x")
+    reads = [scan.read for scan in scans_of(query)]
+    assert reads == ([None, ("x",)] if whole_first else [("x",), None])
+    assert query.collect().rows() == [(1, 2, 0.5), (2, 3, 10.5), (3, 4, 2.5), (9, 10, 1.5)]
+
+
+def test_an_input_of_a_union_that_others_read_too_is_cut_down_above(clicks: Stream) -> None:
+    counted = clicks.union(clicks.where(sq.col("s") != "x")).select("x").union(clicks.select("x"))
+    assert scan_of(counted).read == ("s", "x")
+    assert sorted(counted.collect()["x"].to_list()) == [0.5, 0.5, 0.5, 1.5, 1.5, 1.5, 2.5, 2.5]
+
+
+def test_a_union_of_nothing_but_times(clicks: Stream, views: Stream) -> None:
+    query = clicks.union(views).count()
+    assert [scan.read for scan in scans_of(query)] == [(), ()]
+    assert query.collect().rows() == [(1, 2, 1), (2, 3, 2), (3, 4, 1), (9, 10, 1)]
+
+
+def test_aggregates_that_nobody_uses_are_not_computed(clicks: Stream) -> None:
+    both = clicks.aggregate(n=sq.count(), top=sq.max("x"), ratio=sq.sum("x") / sq.count(), last=sq.last("s"))
+    query = both.select("ratio")
+    assert scan_of(query).read == ("x",)
+    assert query.collect().rows() == both.collect().select("start", "end", "ratio").rows()
+    (aggregate,) = [node for node in walk(rewrite(query.plan)) if isinstance(node, Aggregate)]
+    assert [call.kind for call in aggregate.calls] == ["count", "sum"]
+
+
+def test_rows_of_an_aggregate_stay_when_none_of_its_columns_is_used(clicks: Stream) -> None:
+    sums = clicks.group_apply("k", lambda g: g.with_duration(2).sum("x"))
+    assert sums.count().collect().rows() == [(1, 2, 1), (2, 3, 2), (3, 4, 2), (4, 5, 1)]
+    assert clicks.sum("x").count().collect().rows() == [(1, 2, 1), (2, 3, 1), (3, 4, 1)]
+
+
+@pytest.mark.parametrize("ordered", ["first", "last", "collect_list", "top_k", "count_window", "distinct", "stitch"])
 def test_operators_that_see_the_whole_payload_read_it(clicks: Stream, ordered: str) -> None:
     open_clicks = clicks.with_duration(None)
     queries = {
@@ -92,6 +207,7 @@ def test_operators_that_see_the_whole_payload_read_it(clicks: Stream, ordered: s
         "top_k": lambda: open_clicks.aggregate(n=sq.top_k("k", 1)),
         "count_window": lambda: clicks.count_window(1).aggregate(n=sq.count()),
         "distinct": lambda: clicks.distinct().aggregate(n=sq.count()),
+        "stitch": lambda: clicks.stitch().aggregate(n=sq.count()),
     }
     assert scan_of(queries[ordered]()).read is None
 
