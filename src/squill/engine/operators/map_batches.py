@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from squill.engine.codecs import decoded, encode_value, encoded
 from squill.engine.operator import EDGES, Operator, register
 from squill.errors import UserFunctionError
 from squill.plan.nodes import MapBatches
-from squill.plan.schema import Schema
 
 __all__ = ["MapBatchesOperator"]
 
@@ -47,30 +47,36 @@ class MapBatchesOperator(Operator):
         return batch.with_columns(self._checked(result, frame, batch))
 
     def _many(self, batch: Batch, frame: pl.DataFrame) -> Batch:
-        rows: list[dict[str, Any]] = []
+        own = {name: dtype for name, dtype in self._node.output.items() if name not in self._node.keys}
+        rows: list[Mapping[str, Any]] = []
         counts = np.zeros(len(batch), np.int64)
         for i, row in enumerate(frame.iter_rows(named=True)):
             try:
                 made = list(self._node.function(row))
             except Exception as error:
                 raise self._failed(error, frame.slice(i, 1)) from error
+            for item in made:
+                fault = _fault(item, own)
+                if fault is not None:
+                    raise self._wrong(fault, frame.slice(i, 1))
             counts[i] = len(made)
-            rows.extend(self._encoded_row(row) for row in made)
-        keys = {name: frame.schema[name] for name in self._node.keys}
-        own = {name: dtype for name, dtype in self._node.output.items() if name not in keys}
-        try:
-            result = pl.DataFrame(rows, schema=own) if rows else Schema(own).empty_frame()
-        except (pl.exceptions.PolarsError, TypeError) as error:
-            raise self._wrong(f"its rows do not fit the schema: {error}", frame) from error
-        places = np.repeat(np.arange(len(batch)), counts)
-        repeated = batch.take(places)
-        columns = {**{name: repeated.columns[name] for name in keys}, **result.to_dict()}
+            rows.extend(made)
+        repeated = batch.take(np.repeat(np.arange(len(batch)), counts))
+        columns = {name: repeated.columns[name] for name in self._node.keys}
+        for name, dtype in own.items():
+            columns[name] = self._column(name, dtype, [row[name] for row in rows], frame)
         return Batch(repeated.sync, repeated.other, {name: columns[name] for name in self._node.output})
 
-    def _encoded_row(self, row: dict[str, Any]) -> dict[str, Any]:
-        if not self._encoders:
-            return row
-        return {name: encode_value(value, self._encoders.get(name)) for name, value in row.items()}
+    def _column(self, name: str, dtype: pl.DataType, values: list[Any], frame: pl.DataFrame) -> pl.Series:
+        codec = self._encoders.get(name)
+        if codec is not None:
+            values = [encode_value(value, codec) for value in values]
+        try:
+            # Strict: a value that does not fit is an error, never cut down to what fits.
+            return pl.Series(name, values, dtype)
+        except (pl.exceptions.PolarsError, TypeError, OverflowError, ValueError) as error:
+            first_line = str(error).splitlines()[0]
+            raise self._wrong(f"its values of {name!r} are not {dtype} as schema= says: {first_line}", frame) from error
 
     def _checked(self, result: pl.DataFrame, frame: pl.DataFrame, batch: Batch) -> dict[str, pl.Series]:
         columns: dict[str, pl.Series] = {}
@@ -98,3 +104,12 @@ class MapBatchesOperator(Operator):
             f"{self._what}({name}): {what}; the first row was {sample}",
             "the function must turn each row into rows of the columns that schema= names.",
         )
+
+
+def _fault(row: object, columns: Mapping[str, pl.DataType]) -> str | None:
+    """Return what is wrong with a row that the user's function returned."""
+    # Asking for the abstract Mapping costs a microsecond, asking for a dict nothing.
+    if type(row) is not dict and not isinstance(row, Mapping):
+        return f"it returned {row!r}, not a row"
+    missing = next((name for name in columns if name not in row), None)
+    return None if missing is None else f"the column {missing!r} is missing from the row {row!r} that it returned"

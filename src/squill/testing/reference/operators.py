@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from squill.errors import DurationError, InputError, UnboundedResultError, UserFunctionError
+from squill.errors import InputError, UnboundedResultError, UserFunctionError
 from squill.plan.expressions import Expression
 from squill.plan.node import Node
 from squill.plan.nodes import (
@@ -49,7 +49,7 @@ from squill.testing.reference.rows import (
     time_series,
     typed_frame,
 )
-from squill.time import INFINITY, MINUS_INFINITY, TimeType
+from squill.time import INFINITY, MINUS_INFINITY, NANOSECONDS, TimeType
 
 __all__ = ["OPERATORS"]
 
@@ -85,10 +85,10 @@ def map_batches(node: MapBatches, rows: Rows) -> Rows:
 
 def _call_per_row(node: MapBatches, row: Row) -> list[dict[str, Any]]:
     try:
-        produced = node.function(dict(row.payload))
+        produced = [{**item, **_keys(node, row)} for item in node.function(dict(row.payload))]
     except Exception as error:
         raise UserFunctionError(f"select_many: the function failed for {row.payload}: {error}") from error
-    return _typed(node, [{**item, **_keys(node, row)} for item in produced or ()])
+    return _typed(node, produced)
 
 
 def _call_per_frame(node: MapBatches, row: Row) -> list[dict[str, Any]]:
@@ -98,6 +98,9 @@ def _call_per_frame(node: MapBatches, row: Row) -> list[dict[str, Any]]:
         raise UserFunctionError(f"map_batches: the function failed for {row.payload}: {error}") from error
     if not isinstance(produced, pl.DataFrame) or produced.height != 1:
         raise UserFunctionError("map_batches: the function must return one row for each row it gets")
+    for name, dtype in produced.schema.items():
+        if name in node.output and name not in node.keys and dtype != node.output[name]:
+            raise UserFunctionError(f"map_batches: the function's column {name!r} is {dtype}")
     return _typed(node, [{**item, **_keys(node, row)} for item in produced.to_dicts()])
 
 
@@ -109,7 +112,10 @@ def _typed(node: MapBatches, payloads: list[dict[str, Any]]) -> list[dict[str, A
     missing = {name for payload in payloads for name in node.output if name not in payload}
     if missing:
         raise UserFunctionError(f"{node.name}: the function's result lacks the columns {sorted(missing)}")
-    return typed_frame(payloads, node.output).to_dicts()
+    try:
+        return typed_frame(payloads, node.output).to_dicts()
+    except (pl.exceptions.PolarsError, TypeError, OverflowError, ValueError) as error:
+        raise UserFunctionError(f"{node.name}: the function's result does not fit the schema: {error}") from error
 
 
 # -- lifetimes ----------------------------------------------------------------------------------------------
@@ -151,10 +157,13 @@ def _lasting(
 def _duration_ticks(value: Any, expression: Expression, time: TimeType) -> int | None:
     if value is None or time.is_integer:
         return None if value is None else int(value)
-    nanoseconds = int(pl.Series([value], dtype=expression.dtype).dt.total_nanoseconds()[0])
-    ticks, rest = divmod(nanoseconds, time.tick_nanoseconds)
+    assert isinstance(expression.dtype, pl.Duration)
+    # In Python's integers, and from the value's own unit: nothing can be too long.
+    (counted,) = ticks_of(pl.Series([value], dtype=expression.dtype))
+    assert counted is not None
+    ticks, rest = divmod(counted * NANOSECONDS[expression.dtype.time_unit], time.tick_nanoseconds)
     if rest:
-        raise DurationError(f"the duration {value} is not a whole number of ticks of {time}", "round it.")
+        raise InputError(f"the duration {value} is not a whole number of ticks of {time}", "round it.")
     return ticks
 
 

@@ -147,7 +147,9 @@ def ticks_of(series: pl.Series) -> list[int | None]:
 
 
 def typed_frame(payloads: Sequence[dict[str, Any]], schema: Schema) -> pl.DataFrame:
-    """Return payloads as a frame of exactly this schema."""
+    """Return payloads as a frame of exactly this schema, which may have no columns."""
+    if not schema:
+        return pl.DataFrame(height=len(payloads))
     return pl.DataFrame(
         [pl.Series(name, [row[name] for row in payloads], dtype=dtype) for name, dtype in schema.items()]
     )
