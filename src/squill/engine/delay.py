@@ -88,3 +88,7 @@ class CancellingDelayOperator(DelayOperator):
     def load(self, state: OperatorState) -> None:
         super().load(state)
         self._cancelled.load(state["cancelled"])
+
+    @property
+    def state_rows(self) -> int:
+        return len(self._queue) + len(self._cancelled)
