@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from squill.engine.batch import Batch, Int64s
-from squill.engine.grid_pieces import expand, next_grid_point
+from squill.engine.grid_pieces import expand, last_grid_point, next_grid_point
 from squill.engine.open_events import OpenEvents
 from squill.engine.operator import Operator, OperatorState, register
 from squill.engine.time_queue import TimeQueue
@@ -87,7 +87,7 @@ class ChopOperator(Operator):
 
     def _piece_start(self, starts: Int64s, before: Int64s) -> Int64s:
         """Where the piece that is alive just before a time began."""
-        return np.maximum(starts, before - 1 - (before - 1 - self._offset) % self._period)
+        return np.maximum(starts, last_grid_point(before - 1, self._period, self._offset))
 
     def _take_edges(self, edges: Batch) -> Batch:
         entries = self._open.take(edges)
