@@ -134,3 +134,28 @@ def test_a_loaded_buffer_goes_on_like_the_saved_one(edges: bool) -> None:
         assert pairs(ingress.push(batch((16, 17)))) == [(10, 30)]
         assert pairs(ingress.complete()) == [(12, INFINITY), (16, 17)]
         assert len(ingress.late) == 1
+
+
+ARRIVING: list[Pair] = [
+    (5, INFINITY), (9, 12), (3, INFINITY), (7, 3), (8, 30), (11, 5), (2, 4), (10, INFINITY), (14, 10), (20, 21),
+    (13, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wait", [0, 4])
+@pytest.mark.parametrize("policy", ["drop", "adjust"])
+def test_a_restart_after_every_row_changes_nothing(policy: str, wait: int) -> None:
+    whole = buffer(policy, wait, edges=True)
+    expected = pairs(whole.push(batch(*ARRIVING))) + pairs(whole.complete())
+    current, found = buffer(policy, wait, edges=True), []
+    for row in ARRIVING:
+        found += pairs(current.push(batch(row)))
+        saved = current.save()
+        current.push(batch((1, 2)))  # what happens to the first afterwards is not seen
+        current = buffer(policy, wait, edges=True)
+        current.load(saved)
+    assert current.clock == 20 - wait
+    found += pairs(current.complete())
+    assert found == expected
+    assert current.late.total == whole.late.total > 0
+    assert pairs(current.late.rows()) == pairs(whole.late.rows())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,22 @@ import pytest
 from squill.engine.batch import Batch
 from squill.engine.time_sorter import TimeSorter
 from squill.time import INFINITY
+
+COLUMNS = [
+    pl.Series([1, 2, 2**63 + 3], dtype=pl.UInt64),
+    pl.Series([1.5, None, float("nan")], dtype=pl.Float32),
+    pl.Series([True, None, False]),
+    pl.Series([b"1", b"", None]),
+    pl.Series(["a", None, "a"], dtype=pl.Categorical),
+    pl.Series(["x", None, "y"], dtype=pl.Enum(["x", "y"])),
+    pl.Series([dt.datetime(2020, 1, 1), None, None]).dt.replace_time_zone("Europe/Zurich"),
+    pl.Series([dt.timedelta(1), None, dt.timedelta(-1)], dtype=pl.Duration("ms")),
+    pl.Series([decimal.Decimal("1.50"), None, decimal.Decimal("-3.2")]),
+    pl.Series([["x"], [], None], dtype=pl.List(pl.Enum(["x", "y"]))),
+    pl.Series([{"a": 1, "b": "x"}, {"a": None, "b": None}, None]),
+    pl.Series([[1, 2]] * 3, dtype=pl.Array(pl.Int64, 2)),
+    pl.Series([None] * 3),
+]
 
 
 def batch(times: list[int]) -> Batch:
@@ -45,6 +63,25 @@ def test_rows_come_out_in_time_order_spilled_or_not(memory_bytes: int, make: Cal
     assert out.sync.tolist() == expected.sync.tolist()
     assert out.columns["s"].to_list() == expected.columns["s"].to_list()
     assert (sorter.spilled_runs > 0) is (memory_bytes < 10**9)
+
+
+@pytest.mark.parametrize("series", COLUMNS, ids=[str(series.dtype) for series in COLUMNS])
+def test_every_type_comes_back_from_disk_as_it_was(series: pl.Series, make: Callable[..., TimeSorter]) -> None:
+    sorter = make(1)
+    times = np.array([5, 1, 3])
+    for later in (0, 1):
+        sorter.add(Batch(times + later, 1, {"x": series.alias("x")}))
+    found = Batch.concat(list(sorter.release(INFINITY))).columns["x"]
+    assert sorter.spilled_runs == 2
+    assert found.dtype == series.dtype
+    assert found.equals(pl.concat([series, series]).gather([1, 4, 2, 5, 0, 3]), null_equal=True)
+
+
+def test_rows_without_columns_come_back_from_disk(make: Callable[..., TimeSorter]) -> None:
+    sorter = make(1)
+    sorter.add(Batch(np.array([5, 1]), np.array([INFINITY, 2])))
+    (out,) = sorter.release(INFINITY)
+    assert (out.sync.tolist(), out.other.tolist(), out.columns) == ([1, 5], [2, INFINITY], {})
 
 
 def test_rows_above_the_bound_stay(make: Callable[..., TimeSorter]) -> None:
