@@ -20,6 +20,7 @@ from squill.plan.aggregates import AggregateExpr
 from squill.plan.events import Event
 from squill.plan.node import walk
 from squill.plan.nodes import EventsSource, FrameSource
+from squill.plan.pattern import Pattern
 from squill.stream import Stream
 
 __all__ = ["AGGREGATES", "RELATIONAL_STEPS", "STEPS", "describe", "queries", "relations", "streams"]
@@ -550,14 +551,73 @@ def clip_by_stream(place: Place) -> Stream:
     return place.stream.clip(other, on=_keys_of_pairs(place, other) or None)
 
 
+def detect(place: Place) -> Stream:
+    if place.is_nested or not place.simple:
+        return place.stream
+    columns = [place.pick(place.simple) for _ in range(place.draw(st.integers(1, 2)))]
+    registers = {f"{place.free('p')}{number}": column for number, column in enumerate(columns)}
+    pattern = _pattern(place, registers, depth=2)
+    whole: dict[str, Any] = {name: 5 for name, column in registers.items() if place.stream.schema[column] == pl.Int64()}
+    has_first_values = place.draw(st.booleans())
+    if whole and has_first_values:
+        pattern = pattern.with_registers(**whole)
+    # A register that nothing sets has no type.
+    pattern = sq.pattern.seq(sq.pattern.any(**registers), pattern)
+    within = place.draw(st.sampled_from([place.span(1, 12), place.span(1, 12), None]))
+    order_by = place.draw(st.sampled_from([None, *place.simple]))
+    return place.stream.detect(pattern, within, place.draw(st.booleans()), order_by)
+
+
+def _pattern(place: Place, registers: dict[str, str], depth: int, *, choices: bool = True) -> Pattern:
+    """Draw a pattern; choices inside of loops would double the matches with every event."""
+    kinds = ["one", "one", "any", "none"]
+    if depth:
+        kinds += ["seq", "star", "plus", *(["alt", "opt"] if choices else [])]
+    kind = place.pick(kinds)
+    if kind in ("one", "any", "none"):
+        updates = {name: _update(place, column) for name, column in registers.items() if place.draw(st.booleans())}
+        return getattr(sq.pattern, kind)(place.predicate(), **updates)
+    inside = choices and kind in ("seq", "alt", "opt")
+    fewest = 2 if kind in ("seq", "alt") else 1
+    parts = [_pattern(place, registers, depth - 1, choices=inside) for _ in range(fewest)]
+    return getattr(sq.pattern, kind)(*parts)
+
+
+def _update(place: Place, column: str) -> pl.Expr:
+    return sq.col(column) if place.draw(st.booleans()) else pl.when(place.predicate()).then(sq.col(column))
+
+
+def _pairs_possible(place: Place) -> bool:
+    return not place.is_nested and not any(name.endswith("_right") for name in place.stream.schema)
+
+
+def consecutive_pairs(place: Place) -> Stream:
+    order_by = place.draw(st.sampled_from([None, *place.simple]))
+    return place.stream.consecutive_pairs(order_by) if _pairs_possible(place) else place.stream
+
+
+def followed_by(place: Place) -> Stream:
+    if not _pairs_possible(place):
+        return place.stream
+    order_by = place.draw(st.sampled_from([None, *place.simple]))
+    within = place.draw(st.sampled_from([place.span(1, 9), None]))
+    return place.stream.followed_by(place.predicate(), place.predicate(), within, order_by)
+
+
+def sessionize(place: Place) -> Stream:
+    if not _pairs_possible(place):
+        return place.stream
+    return place.stream.sessionize(place.predicate(), place.predicate(), on=_keys(place) or None)
+
+
 RELATIONAL = (
     where, select, with_columns, drop, rename, select_many, select_many_by_function, map_batches, aggregate,
     group_aggregate, group_apply, distinct, union, join, exists,
 )  # fmt: skip
 TEMPORAL = (
     with_duration, alter_lifetime, shift, extend, clip, point_at_end, chop, stitch, quantize, wait_for_ends,
-    cast_time, hopping_window, tumbling_window, sliding_window, count_window, session_window, per_window,
-    clip_by_stream,
+    cast_time, hopping_window, tumbling_window, sliding_window, count_window, session_window, per_window, detect,
+    consecutive_pairs, followed_by, sessionize, clip_by_stream,
 )  # fmt: skip
 STEPS: dict[str, Step] = {step.__name__: step for step in (*RELATIONAL, *TEMPORAL)}
 RELATIONAL_STEPS = tuple(step.__name__ for step in RELATIONAL)

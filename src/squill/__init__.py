@@ -22,6 +22,7 @@ from squill.ingest import (
     start_edge,
     throw,
 )
+from squill.plan import pattern
 from squill.plan.codec import codec
 from squill.plan.expressions import end, start
 from squill.plan.functions import (
@@ -70,6 +71,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "pattern",
     "percentile",
     "point",
     "product",

@@ -11,10 +11,11 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan import functions
 from squill.plan.aggregates import AggregateExpr
-from squill.plan.build import aggregation, lifetime, payload, two_inputs, windows
+from squill.plan.build import aggregation, lifetime, pairs, patterns, payload, two_inputs, windows
 from squill.plan.explain import explain
 from squill.plan.expressions import IntoExpression
 from squill.plan.node import Node
+from squill.plan.pattern import Pattern
 from squill.plan.rewrite import rewrite
 from squill.plan.schema import Schema
 from squill.time import Duration, TimeType
@@ -386,6 +387,73 @@ class Stream:
 
     def _on(self, on: object, left_on: object, right_on: object) -> two_inputs.On:
         return two_inputs.On(on, left_on, right_on, self._keys)
+
+    # -- pattern ------------------------------------------------------------------------------------------
+
+    def detect(
+        self,
+        pattern: Pattern | pl.Expr,
+        within: Duration | None = None,
+        overlap: bool = True,
+        order_by: IntoExpression | Sequence[IntoExpression] | None = None,
+    ) -> Stream:
+        """Give the registers of every match of `pattern` (see `sq.pattern`), alive from its last event on.
+
+        A match lives until `within` after its first event, for ever without; its last event must come before
+        that. Every event of the key must be taken by the pattern or the match is over: nothing is skipped. A
+        match that can go on is given each time it is complete. With `overlap=False` an event that goes on with
+        a match begins none. Simultaneous events are read in the order of `order_by`; without it only
+        `sq.pattern.any` and `none` take them.
+
+        >>> p = sq.pattern
+        >>> top = p.any(top="price", low="price")
+        >>> fall = p.plus(p.one(lambda price, low: price < low, low="price"))
+        >>> prices = sq.from_frame({"t": [1, 2, 3, 4], "price": [5, 4, 2, 9]}, start="t")
+        >>> prices.detect(p.seq(top, fall), within=9).collect(sort=True).rows()
+        [(2, 10, 5, 4), (3, 10, 5, 2), (3, 11, 4, 2)]
+        """
+        return self._with(patterns.detect(self._node, self._keys, pattern, within, overlap, order_by))
+
+    def followed_by(
+        self,
+        a: IntoExpression,
+        b: IntoExpression,
+        within: Duration | None,
+        order_by: IntoExpression | Sequence[IntoExpression] | None = None,
+    ) -> Stream:
+        """Give a point, with the columns of both events, where `b` is true of the event right after one with `a`.
+
+        The second event comes less than `within` after the first; None is any time. Its columns end in
+        `_right`. Simultaneous events are in the order of `order_by`, then of their payload.
+
+        >>> clicks = sq.from_frame({"t": [1, 3, 4], "page": ["search", "buy", "buy"]}, start="t")
+        >>> clicks.followed_by(sq.col("page") == "search", sq.col("page") == "buy", within=5).collect().rows()
+        [(3, 4, 'search', 'buy')]
+        """
+        return self._with(pairs.followed_by(self._node, self._keys, a, b, within, order_by))
+
+    def sessionize(self, is_start: IntoExpression, is_end: IntoExpression, on: object = None) -> Stream:
+        """Give a point at each end event, once for every start event since the last one, with the columns of both.
+
+        An end event closes the start events strictly before it; of simultaneous ones the first by payload counts.
+        `on` names key columns, which appear once; the end event's other columns end in `_right`.
+
+        >>> log = sq.from_frame({"t": [1, 2, 5, 9], "user": list("abab"), "op": ["in", "in", "out", "out"]}, start="t")
+        >>> log.sessionize(sq.col("op") == "in", sq.col("op") == "out", on="user").collect().rows()
+        [(5, 6, 'a', 'in', 'out'), (9, 10, 'b', 'in', 'out')]
+        """
+        return self._with(pairs.sessionize(self._node, self._keys, is_start, is_end, on))
+
+    def consecutive_pairs(self, order_by: IntoExpression | Sequence[IntoExpression] | None = None) -> Stream:
+        """Give every event with its immediate successor (of its key): a point there, with the columns of both.
+
+        The successor's columns end in `_right`. Simultaneous events are in the order of `order_by`, then of their
+        payload.
+
+        >>> sq.from_frame({"t": [1, 4, 6], "x": [7, 8, 9]}, start="t").consecutive_pairs().collect().rows()
+        [(4, 5, 7, 8), (6, 7, 8, 9)]
+        """
+        return self._with(pairs.consecutive_pairs(self._node, self._keys, order_by))
 
     # -- act ----------------------------------------------------------------------------------------------
 

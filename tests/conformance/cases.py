@@ -8,7 +8,7 @@ fields; a case's `partition` is the column `partition`. Windows of these cases a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -19,9 +19,12 @@ import polars as pl
 import squill as sq
 from squill.plan.events import EndEdge, Event, Punctuation
 from squill.plan.nodes import Disorder
+from squill.plan.pattern import Pattern
 from squill.stream import Stream
 from squill.testing import Row
 from squill.time import INFINITY
+
+p = sq.pattern
 
 CASES: dict[str, dict[str, Any]] = {
     case["name"]: case for case in json.loads((Path(__file__).parent / "cases.json").read_text(encoding="utf-8"))
@@ -43,7 +46,8 @@ def columns_of(value: Any, partition: Any = None) -> dict[str, Any]:
 
 def event_of(event: Mapping[str, Any]) -> Event:
     start, kind = event["start"], event["kind"]
-    if kind == "punctuation":
+    if kind in ("punctuation", "low_watermark"):
+        # With a single partition a watermark for all of them is a punctuation.
         return sq.punctuation(start)
     payload = columns_of(event["payload"], event.get("partition"))
     if kind == "point":
@@ -190,7 +194,64 @@ def top_process(s: Stream, names: Stream, bounds: Stream) -> Stream:
     )
 
 
+def spelled(*letters: str) -> Iterator[Pattern]:
+    """Return elements that take these payloads and append them to the register `text`."""
+    column = "x0" if len(letters) == 2 else "x"  # the one case of pairs looks for two letters
+    append = (lambda text, x0: text + x0) if column == "x0" else (lambda text, x: text + x)
+    return (p.one(sq.col(column) == letter, text=append) for letter in letters)
+
+
+def spelling(s: Stream, pattern: Pattern, **options: Any) -> Stream:
+    return s.detect(pattern.with_registers(text=""), **options).rename({"text": "x"})
+
+
+def order_then_food(s: Stream) -> Stream:
+    o, a, f = spelled("O", "A", "F")
+    return spelling(s, p.seq(o, p.opt(p.star(a), f)), within=10, overlap=False)
+
+
+def a_then_c_or_bb(s: Stream) -> Stream:
+    a, b, c = spelled("A", "B", "C")
+    return spelling(s, p.seq(a, p.alt(p.opt(c), p.seq(b, b))), within=3, overlap=False)
+
+
+def a_then_b_in_order(s: Stream) -> Stream:
+    a, b, _ = spelled("A", "B", "C")
+    return spelling(s, p.seq(a, b), within=2, order_by="x")
+
+
+def ab_plus(within: int) -> Callable[[Stream], Stream]:
+    a, b, _ = spelled("A", "B", "C")
+    return per_partition(lambda g: spelling(g, p.seq(a, p.plus(b)), within=within))
+
+
+def a_plus_b_plus(s: Stream) -> Stream:
+    a, b = spelled("A", "B")
+    pattern = p.seq(p.plus(a), p.plus(b)).with_registers(text="")
+    return s.group_apply("x1", lambda g: g.detect(pattern, within=7)).select("x1", x0="text")
+
+
+def a_then_maybe_b(s: Stream) -> Stream:
+    a, b = (p.one(sq.col("x") == x, n=lambda n, x: n * 10 + x) for x in (1, 2))
+    return s.detect(p.seq(a, p.opt(b)).with_registers(n=0), overlap=False).rename({"n": "x"})
+
+
+def sum_of_bs(s: Stream) -> Stream:
+    a, b, c = (sq.col("Field1") == letter for letter in "ABC")
+    add = p.one(b, x=lambda x, value: x + value)
+    return s.rename({"Field2": "value"}).detect(p.seq(a, p.star(add), c).with_registers(x=0), within=1000)
+
+
+def zero_until_one(column: str, within: int, first: Callable[..., Pattern]) -> Callable[[Stream], Stream]:
+    """Return a match of instants: one with a 0 (or a single 0), then any without a 1, then one with a 1."""
+    zero, one = sq.col(column) == 0, sq.col(column) == 1
+    return lambda s: s.detect(p.seq(first(zero), p.star(p.none(one)), p.any(one)), within=within, overlap=False)
+
+
 QUERIES: dict[str, Query] = {
+    "afa_list_struct": Query(zero_until_one("Field2", 1000, p.any)),
+    "afa_mixed_arcs": Query(zero_until_one("x", 10, p.one)),
+    "afa_multi_event": Query(zero_until_one("x", 10, p.any)),
     "alter_event_duration_constant": Query(lambda s: s.with_duration(5)),
     "average_int_snapshot": Query(lambda s: s.aggregate(x=sq.mean("x"))),
     "chop_offset0_period10": Query(lambda s: s.chop(10)),
@@ -253,6 +314,14 @@ QUERIES: dict[str, Query] = {
         per_partition(lambda g: g.tumbling_window(1, closed="right").aggregate(x=sq.mean("x")))
     ),
     "partitioned_union": Query(union),
+    "pattern_A_B_simultaneous_allowed": Query(a_then_b_in_order),
+    "pattern_A_Bopt_infinite": Query(a_then_maybe_b),
+    "pattern_A_Bstar_C_sum": Query(sum_of_bs),
+    "pattern_A_Copt_or_BB": Query(a_then_c_or_bb),
+    "pattern_Aplus_Bplus_grouped": Query(a_plus_b_plus),
+    "pattern_O_opt_Astar_F": Query(order_then_food),
+    "pattern_partitioned_low_watermark_above_max_duration": Query(ab_plus(4)),
+    "pattern_partitioned_low_watermark_below_max_duration": Query(ab_plus(7)),
     "percentile_continuous_0_6": Query(lambda s: s.aggregate(x=sq.percentile("x", 0.6))),
     "point_at_end_edges": Query(lambda s: s.point_at_end()),
     "quantize_hopping_100_10": Query(lambda s: s.quantize(100, 10)),
@@ -277,21 +346,11 @@ QUERIES: dict[str, Query] = {
     "union_sequential": Query(union),
 }
 
-DETECT = "needs detect"
 EVERY = "needs punctuate_every of a pushed source"
 CLOCKS = "one clock per partition: Squill has one clock per source"
 
 NOT_YET: dict[str, str] = {
-    "afa_list_struct": DETECT,
-    "afa_mixed_arcs": DETECT,
-    "afa_multi_event": DETECT,
     "explicit_and_generated_punctuations": EVERY,
-    "pattern_A_B_simultaneous_allowed": DETECT,
-    "pattern_A_Bopt_infinite": DETECT,
-    "pattern_A_Bstar_C_sum": DETECT,
-    "pattern_A_Copt_or_BB": DETECT,
-    "pattern_Aplus_Bplus_grouped": DETECT,
-    "pattern_O_opt_Astar_F": DETECT,
     "periodic_punctuation_2": EVERY,
 }
 
@@ -303,7 +362,5 @@ LEFT_OUT: dict[str, str] = {
     "ingress_lowwatermarkgeneration": CLOCKS,
     "ingress_punctuationtimegeneration": CLOCKS,
     "partitioned_reorder_drop10": CLOCKS,
-    "pattern_partitioned_low_watermark_above_max_duration": CLOCKS,
-    "pattern_partitioned_low_watermark_below_max_duration": CLOCKS,
     "where_not_exists_partitioned_low_watermark": CLOCKS,
 }

@@ -23,6 +23,7 @@ def test_reference_gives_the_expected_rows(name: str) -> None:
     assert_same_events(reference.run(query.stream(case)), query.expected(case))
 
 
+@pytest.mark.filterwarnings("ignore:detect. the functions of the pattern run as plain Python")
 @pytest.mark.parametrize("batch_rows", [TINY, DEFAULT])
 @pytest.mark.parametrize("name", QUERIES)
 def test_engine_gives_the_expected_rows(name: str, batch_rows: int | None) -> None:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from squill.engine.batch import Batch
+from squill.engine.expressions import Evaluator
 from squill.engine.operator import OperatorState
 from squill.engine.row_order import sort_permutation
+from squill.plan.expressions import Expression
+from squill.time import TimeType
 
-__all__ = ["InstantBuffer", "in_canonical_order"]
+__all__ = ["InstantBuffer", "in_canonical_order", "in_order"]
 
 
 def in_canonical_order(batch: Batch) -> Batch:
     """Return the rows by time and, inside an instant, by payload: nulls first, NaN last."""
     order = sort_permutation(batch.sync, list(batch.columns.values())) if batch.columns else None
+    return batch if order is None else batch.take(order)
+
+
+def in_order(batch: Batch, order_by: Sequence[Expression], time: TimeType | None, operator: str) -> Batch:
+    """Return the rows by time and, inside an instant, by `order_by`, then by payload."""
+    if not order_by:
+        return in_canonical_order(batch)
+    if len(batch) < 2 or bool((batch.sync[1:] > batch.sync[:-1]).all()):
+        return batch
+    # Numbered, so that an expression may have the name of a column that it changes.
+    named = [item.renamed(str(number)) for number, item in enumerate(order_by)]
+    given = Evaluator(named, time, operator)(batch).values()
+    order = sort_permutation(batch.sync, [*given, *batch.columns.values()])
     return batch if order is None else batch.take(order)
 
 

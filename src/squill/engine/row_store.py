@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -51,9 +51,14 @@ class RowStore:
         self._size += added
         return first
 
-    def gather(self, places: Array) -> dict[str, pl.Series]:
-        """Return the rows at these places."""
-        return taken(self._columns, places)
+    def gather(self, places: Array, names: Iterable[str] | None = None) -> dict[str, pl.Series]:
+        """Return the rows at these places, of all columns or of those named."""
+        chosen = self._columns if names is None else {name: self._columns[name] for name in names}
+        return taken(chosen, places)
+
+    def column(self, name: str) -> pl.Series:
+        """Return all rows of a column, dead ones too; it is not for keeping."""
+        return self._columns[name]
 
     def is_wasteful(self, live: int) -> bool:
         """True when most rows are dead, `live` of them being alive."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from squill.plan.node import Node, UnaryNode
-from squill.plan.nodes import Aggregate, MapBatches, Select, SelectMany
+from squill.plan.nodes import Aggregate, ConsecutivePairs, Detect, MapBatches, Select, SelectMany, Sessionize
 from squill.plan.nodes.movement import Redistribute, Split
 
 __all__ = ["KEY_HASH_VERSION", "Placement", "placement_of"]
@@ -59,7 +59,10 @@ def _keeps(node: UnaryNode, key: str) -> bool:
 _KEEPS: dict[type[UnaryNode], Callable[[Any, str], bool]] = {
     Select: lambda node, key: any(item.name == key == item.source_column for item in node.columns),
     Aggregate: lambda node, key: key in node.keys,
+    ConsecutivePairs: lambda node, key: key in node.keys,
+    Detect: lambda node, key: key in node.keys,
     SelectMany: lambda node, key: key != node.column,
     MapBatches: lambda node, key: key in node.keys,
+    Sessionize: lambda node, key: key in node.keys,
 }
 """The nodes that may change columns; all others hand payloads on."""

@@ -22,9 +22,9 @@ import numpy as np
 from numba.core.errors import NumbaError, TypingError
 from numba.extending import overload
 
-from squill.engine.kernels.jit import kernel
+from squill.engine.kernels.jit import inlined, kernel
 
-__all__ = ["ROW", "NotCompilableError", "StateTypeError", "compile_loop", "put"]
+__all__ = ["ROW", "NotCompilableError", "StateTypeError", "compile_beside", "compile_loop", "put"]
 
 ROW, CELL = 0, 1
 MISMATCH = "squill cannot keep this value: "
@@ -128,13 +128,21 @@ def compile_loop(user: Mapping[str, Function], inputs: Sequence[np.dtype[Any]], 
     With `deaccumulate` it goes over deltas, without over lists of rows.
     """
     source = _source("deaccumulate" in user, [kind == np.bool_ for kind in inputs], len(initial))
+    return compile_beside(user, source, lambda namespace: namespace["loop"])
+
+
+def compile_beside(user: Mapping[str, Function], source: str, choose: Callable[[dict[str, Any]], Function]) -> Function:
+    """Run `source` beside the compiled functions and return what `choose` takes from there, to be compiled.
+
+    It is kept on disk where the functions can be told by value, and is compiled for this process elsewhere.
+    """
     try:
-        return _kept_loop(user, source)
+        return _kept_loop(user, source, choose)
     except _NotPortableError:
         functions = {name: numba.njit(nogil=True)(function) for name, function in user.items()}
-        namespace: dict[str, Any] = {"put": put, **functions}
+        namespace: dict[str, Any] = {"put": put, "inlined": inlined, **functions}
         exec(compile(source, "squill_user.py", "exec"), namespace)  # noqa: S102 (our own text)
-        loop: Function = numba.njit(nogil=True)(namespace["loop"])
+        loop: Function = numba.njit(nogil=True)(choose(namespace))
         return loop
 
 
@@ -173,18 +181,18 @@ def _source(has_deaccumulate: bool, are_flags: Sequence[bool], elements: int) ->
 # -- functions by value -------------------------------------------------------------------------------------
 
 
-def _kept_loop(user: Mapping[str, Function], source: str) -> Function:
+def _kept_loop(user: Mapping[str, Function], source: str, choose: Callable[[dict[str, Any]], Function]) -> Function:
     described = {name: _describe(function, ()) for name, function in user.items()}
     text = repr((source, sorted(described.items()), sys.version_info[:2]))
     name = f"squill_user_{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
     if name not in sys.modules:
         module = types.ModuleType(name)
         sys.modules[name] = module
-        module.__dict__["put"] = put
+        module.__dict__.update(put=put, inlined=inlined)
         for own_name, function in user.items():
             module.__dict__[own_name] = _rebuilt(function, name)
         exec(compile(source, f"{name}.py", "exec"), module.__dict__)  # noqa: S102 (our own text)
-        module.__dict__["kept_loop"] = kernel(module.__dict__["loop"])
+        module.__dict__["kept_loop"] = kernel(choose(module.__dict__))
     kept: Function = sys.modules[name].__dict__["kept_loop"]
     return kept
 

@@ -15,6 +15,7 @@ from squill.plan.nodes.lifetime import (
     WaitForEnds,
     WithDuration,
 )
+from squill.plan.nodes.patterns import ConsecutivePairs, Detect, Sessionize
 from squill.plan.nodes.payload import MapBatches, Select, SelectMany, Where
 from squill.plan.nodes.sources import (
     Disorder,
@@ -30,9 +31,9 @@ from squill.plan.nodes.two_inputs import AsofJoin, ClipByStream, Exists, Join, T
 from squill.plan.nodes.windows import CountWindow, HoppingWindow, PerWindow, SessionWindow
 
 __all__ = [
-    "Aggregate", "AlterLifetime", "AsofJoin", "CastTime", "Chop", "ClipByStream", "ClipDuration", "CountWindow",
-    "Disorder", "Distinct", "EventsSource", "Exists", "Extend", "FileSource", "FrameSource", "HoppingWindow",
-    "Join", "Lifetime", "MapBatches", "PerWindow", "PointAtEnd", "Promises", "PushSource", "Quantize", "Select",
-    "SelectMany", "SessionWindow", "Shift", "Source", "Stitch", "TwoInputs", "Union", "WaitForEnds", "Where",
-    "WithDuration",
+    "Aggregate", "AlterLifetime", "AsofJoin", "CastTime", "Chop", "ClipByStream", "ClipDuration",
+    "ConsecutivePairs", "CountWindow", "Detect", "Disorder", "Distinct", "EventsSource", "Exists", "Extend",
+    "FileSource", "FrameSource", "HoppingWindow", "Join", "Lifetime", "MapBatches", "PerWindow", "PointAtEnd",
+    "Promises", "PushSource", "Quantize", "Select", "SelectMany", "SessionWindow", "Sessionize", "Shift", "Source",
+    "Stitch", "TwoInputs", "Union", "WaitForEnds", "Where", "WithDuration",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from squill.plan.nodes import Aggregate, EventsSource, FileSource, FrameSource
 from squill.stream import Stream
 from squill.testing.reference.aggregates import aggregate
 from squill.testing.reference.operators import OPERATORS
+from squill.testing.reference.patterns import PATTERNS
 from squill.testing.reference.rows import Row, time_series, typed_frame
 from squill.testing.reference.sources import events_source, file_source, frame_source
 from squill.testing.reference.two_inputs import TWO_INPUTS
@@ -27,6 +28,7 @@ __all__ = ["INTERPRETERS", "Row", "frame", "run"]
 INTERPRETERS: dict[type[Node], Callable[..., list[Row]]] = {
     **OPERATORS,
     **TWO_INPUTS,
+    **PATTERNS,
     Aggregate: aggregate,
     EventsSource: events_source,
     FileSource: file_source,

@@ -1,0 +1,1 @@
+"""What `detect` is made of: the automaton of a pattern, and the registers of its instances."""
