@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks import bare_loop, batches, memory, relational, startup, stateless, windows
+from benchmarks import bare_loop, batches, memory, patterns, relational, startup, stateless, windows
 from benchmarks.harness import Outcome, Spread
 from benchmarks.peers import polars_rewrites
 
@@ -137,6 +137,7 @@ TARGETS = (
     _speed(windows.MINUTELY, 5),
     _speed(windows.SEVERAL, 2),
     _speed(windows.STRINGS, 4),
+    Target(family="patterns", name=patterns.SUMMED, what="speed", figure=speed(), limit=2, at_least=True, unit="M/s"),
     *_polars("stateless", [query.name for query in stateless.NUMERIC], 1.2),
     Target(
         family="stateless",

@@ -266,6 +266,43 @@ CASES: dict[str, Callable[[], object]] = {
     "share_not_a_function": lambda: stream().share(other()),  # type: ignore[arg-type]
     "share_returns_no_stream": lambda: stream().share(lambda s: s.collect()),  # type: ignore[arg-type, return-value]
     "end_not_known_after_a_join": lambda: stream().join(other().session_window(5), on="customer").where(sq.end() > 5),
+    "detect_no_pattern": lambda: stream().detect("price"),  # type: ignore[arg-type]
+    "detect_relational": lambda: sq.from_frame({"x": [1]}).detect(sq.col("x") > 0),
+    "detect_within_zero": lambda: stream().detect(sq.col("price") > 0, within=0),
+    "detect_wrong_column": lambda: stream().detect(sq.pattern.star(sq.col("prise") > 0)),
+    "detect_not_boolean": lambda: stream().detect(sq.pattern.one(sq.col("price") + 1)),
+    "detect_overlap_is_text": lambda: stream().detect(sq.col("price") > 0, overlap="no"),  # type: ignore[arg-type]
+    "detect_order_by_nothing": lambda: stream().detect(sq.col("price") > 0, order_by=[]),
+    "pattern_of_nothing": sq.pattern.seq,
+    "pattern_one_of_anything": sq.pattern.one,
+    "pattern_none_of_anything": sq.pattern.none,
+    "pattern_condition_is_text": lambda: sq.pattern.one("price"),  # type: ignore[arg-type]
+    "pattern_register_without_value": lambda: stream().detect(sq.pattern.any(n=lambda n: n + 1)),
+    "pattern_register_of_two_types": lambda: stream().detect(
+        sq.pattern.alt(sq.pattern.any(a="price"), sq.pattern.any(a="customer"))
+    ),
+    "pattern_register_of_another_type": lambda: stream().detect(sq.pattern.any(a="customer").with_registers(a=0)),
+    "pattern_register_too_narrow": lambda: stream().detect(
+        sq.pattern.any(a=lambda a: a + 1).with_registers(a=pl.lit(0, pl.Int8))
+    ),
+    "pattern_register_without_type": lambda: stream().detect(sq.pattern.any().with_registers(a=None)),
+    "pattern_register_not_constant": lambda: stream().detect(sq.pattern.any().with_registers(a=sq.col("price"))),
+    "pattern_register_twice": lambda: sq.pattern.seq(
+        sq.pattern.any().with_registers(a=0), sq.pattern.any().with_registers(a=1)
+    ),
+    "pattern_register_called_end": lambda: stream().detect(sq.pattern.any(end="price")),
+    "pattern_register_called_as_a_key": lambda: stream().group_apply(
+        "customer", lambda g: g.detect(sq.pattern.any(customer="price"))
+    ),
+    "pattern_parameter_unknown": lambda: stream().detect(sq.pattern.one(lambda prise: prise > 0)),
+    "pattern_parameter_ambiguous": lambda: stream().detect(sq.pattern.one(lambda price: price > 0, price="price")),
+    "pattern_parameter_starred": lambda: stream().detect(sq.pattern.one(lambda *prices: True)),
+    "pattern_no_registers": lambda: sq.pattern.any().with_registers(),
+    "followed_by_within_zero": lambda: stream().followed_by(sq.col("price") > 0, sq.col("price") > 0, 0),
+    "followed_by_not_boolean": lambda: stream().followed_by("price", sq.col("price") > 0, 5),
+    "consecutive_pairs_of_relational_data": lambda: sq.from_frame({"x": [1]}).consecutive_pairs(),
+    "consecutive_pairs_name_taken": lambda: stream().with_columns(price_right=sq.col("price")).consecutive_pairs(),
+    "sessionize_wrong_key": lambda: stream().sessionize(sq.col("price") > 0, sq.col("price") < 0, on="custmer"),
 }
 
 

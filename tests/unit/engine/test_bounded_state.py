@@ -30,6 +30,12 @@ QUERIES: dict[str, Callable[[Stream], Stream]] = {
     "per window": lambda s: s.group_apply(
         "k", lambda g: g.hopping_window(100, 10).aggregate(n=sq.count())
     ).per_window(),
+    "detect": lambda s: s.group_apply(
+        "k", lambda g: g.detect(sq.pattern.seq(sq.col("x") < 50, sq.pattern.star(sq.pattern.any(last="x"))), within=60)
+    ),
+    "detect keys that never match": lambda s: s.group_apply("k", lambda g: g.detect(sq.col("x") < 0)),
+    "followed by": lambda s: s.group_apply("k", lambda g: g.followed_by(sq.col("x") < 50, sq.col("x") > 50, 60)),
+    "sessionize": lambda s: s.sessionize(sq.col("x") < 50, sq.col("x") > 50, on=(sq.col("k") % 10).alias("m")),
     "union": lambda s: s.union(s.shift(30)),
 }
 

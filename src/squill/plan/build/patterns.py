@@ -175,7 +175,7 @@ class _Binder:
         if name in self.registers:
             return REGISTER, name
         if name not in columns:
-            raise ColumnNotFoundError(f"{where} (registers come first)", name, [*self.registers, *columns])
+            raise ColumnNotFoundError(where, name, [*self.registers, *columns])
         return COLUMN, name
 
 
