@@ -73,10 +73,12 @@ class Captures:
         index = np.where(blank, len(sources) * len(self._store), offsets[codes % self.columns] + codes // self.columns)
         return taken({"": pl.concat(pieces, rechunk=True)}, index)[""].alias(register.name)
 
+    def is_wasteful(self, instances: int) -> bool:
+        """True when most rows are referred to by none of so many instances."""
+        return self._store.is_wasteful(instances * len(self.registers))
+
     def compact(self, codes: Array, is_live: Array) -> None:
-        """Throw out the rows that no instance refers to, once they are most; codes are changed in place."""
-        if not self._store.is_wasteful(int(is_live.sum()) * codes.shape[1]):
-            return
+        """Throw out the rows that no instance refers to; codes are changed in place."""
         live = codes[is_live]
         used = np.unique(live[live != NONE] // self.columns)
         self._store.keep(used)

@@ -76,7 +76,7 @@ def expire(expired, bound, within, slots, first, after, free, state, out):
         count = 0
         while entry != 0:
             next_entry = after[entry]
-            if bound - first[entry] >= within:
+            if first[entry] + within <= bound:
                 free[state[FREE]] = entry
                 state[FREE] += 1
             else:
@@ -152,8 +152,9 @@ def detect(
 ):  # fmt: skip
     """Move the instances of every row's slot; write a row for each that is then complete.
 
-    ``flags[c, row]`` tells whether condition c is true of a row. Stops before a unit for which entries or output
-    rows could run out (state[NEEDED] of them) and goes on when called again. Returns (code, rows written).
+    ``flags[c, row]`` tells whether condition c is true of a row; times plus `within` do not overflow. Stops before
+    a unit for which entries or output rows could run out (state[NEEDED] of them) and goes on when called again.
+    Returns (code, rows written).
     """
     offsets, targets, is_accepting, scopes, conditions, update_offsets, registers, sources = tables
     widest = 0
@@ -183,7 +184,7 @@ def detect(
             is_fresh = a == 0
             if is_fresh and was_taken and not overlap:
                 break
-            if is_fresh or within == 0 or t - first[a] < within:
+            if is_fresh or within == 0 or t < first[a] + within:
                 begun = t if is_fresh else first[a]
                 for k in range(offsets[position[a]], offsets[position[a] + 1]):
                     p = targets[k]

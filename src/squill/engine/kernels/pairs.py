@@ -7,10 +7,11 @@ from squill.engine.kernels.jit import kernel
 __all__ = ["consecutive_pairs", "idle_slots", "sessionize"]
 
 NONE = -1
+INFINITY = 2**63 - 1
 
-# What waits under a slot, + 1 so that fresh zeros mean "nothing": the place of an event and its start, or the first
-# and the last entry of a chain of events. The last column is a mark, zero between calls.
-WAITING, START, MARK = 0, 1, 2
+# What waits under a slot, + 1 so that fresh zeros mean "nothing": the place of an event, beside the time until when it
+# may be paired, or the first and the last entry of a chain of events. The last column is a mark, zero between calls.
+WAITING, UNTIL, MARK = 0, 1, 2
 FIRST, LAST = 0, 1
 SLOT_SIZE = 3
 
@@ -40,12 +41,12 @@ def consecutive_pairs(sync, slot, base, is_first, is_second, within, slots, out_
     for i in range(len(sync)):
         s = slot[i]
         t = sync[i]
-        if slots[s, WAITING] != 0 and is_second[i] != 0 and (within == 0 or t - slots[s, START] < within):
+        if slots[s, WAITING] != 0 and is_second[i] != 0 and t < slots[s, UNTIL]:
             out_left[n_out] = slots[s, WAITING] - 1
             out_right[n_out] = i
             n_out += 1
         slots[s, WAITING] = base + i + 1 if is_first[i] != 0 else 0
-        slots[s, START] = t
+        slots[s, UNTIL] = INFINITY if within == 0 or t > INFINITY - within else t + within
     return n_out
 
 

@@ -72,7 +72,8 @@ class ConsecutivePairsOperator(Operator):
         if self._within:
             # Only the rows that wait: the last of their keys.
             waits = self._slots[slots, kernels.WAITING] == base + 1 + np.arange(len(slots))
-            self._ends.add(Batch(batch.sync[waits] + self._within, slots[waits].astype(np.int64)))
+            chosen = slots[waits].astype(np.int64)
+            self._ends.add(Batch(self._slots[chosen, kernels.UNTIL], chosen))
         self._compact()
 
     def _compact(self) -> None:
@@ -87,7 +88,7 @@ class ConsecutivePairsOperator(Operator):
             return
         slots = np.unique(due.other)
         waiting = self._slots[slots]
-        over = slots[(waiting[:, kernels.WAITING] != 0) & (reached - waiting[:, kernels.START] >= self._within)]
+        over = slots[(waiting[:, kernels.WAITING] != 0) & (waiting[:, kernels.UNTIL] <= reached)]
         self._slots[over, kernels.WAITING] = 0
         self._keys.release(over.astype(np.int32))
 

@@ -229,7 +229,7 @@ class DetectOperator(Operator):
         idle = np.empty(len(slots), np.int32)
         count = idle_slots(read_only(slots), self._slots, idle)
         self._keys.release(idle[:count])
-        if self._captures.registers:
+        if self._captures.is_wasteful(self._live):
             self._captures.compact(self._codes, self._is_live())
         begun = int(self._state[kernels.STARTED])
         alive = self._slots[start_slots[:begun], kernels.HEAD] != 0

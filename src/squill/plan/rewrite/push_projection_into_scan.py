@@ -15,6 +15,7 @@ from squill.plan.nodes import (
     CastTime,
     Chop,
     ClipDuration,
+    Detect,
     Extend,
     FileSource,
     HoppingWindow,
@@ -31,6 +32,7 @@ from squill.plan.nodes import (
     WithDuration,
 )
 from squill.plan.nodes.movement import Redistribute, Split
+from squill.plan.nodes.patterns import COLUMN, FunctionCall
 from squill.plan.rebuild import rebuild
 
 __all__ = ["push_projection_into_scan"]
@@ -157,12 +159,28 @@ def _only(node: Node, names: tuple[str, ...]) -> Node:
     return Select(parent=node, columns=tuple(column(name, node.schema[name]) for name in names))
 
 
+def _detect(node: Detect, _wanted: Names) -> Names:
+    # Where simultaneous events are put in order, their whole payload may decide.
+    if node.order_by is not None or any(item.scope != "one" and item.updates for item in node.elements):
+        return frozenset(node.parent.schema)
+    used = set(node.keys)
+    for element in node.elements:
+        used |= _roots(element.condition)
+        for call in (*element.tests, *(update for _, update in element.updates)):
+            if isinstance(call, FunctionCall):
+                used |= {name for kind, name in call.arguments if kind == COLUMN}
+            else:
+                used |= _roots(call)
+    return frozenset(used)
+
+
 REQUIRES: dict[type[Node], Callable[[Any, Names], Names]] = {
     Aggregate: _aggregate,
     AlterLifetime: _alter_lifetime,
     CastTime: _same,
     Chop: _same,
     ClipDuration: _same,
+    Detect: _detect,
     Extend: _same,
     HoppingWindow: _same,
     PerWindow: _per_window,

@@ -243,3 +243,17 @@ def test_instances_of_a_plan_travel() -> None:
     copy = loads(dumps(plan))
     assert explain(copy) == explain(plan)
     assert sq.Stream(copy).collect().rows() == [(1, None, 1, 2)]
+
+
+def test_many_keys_that_come_and_go() -> None:
+    n = 20_000
+    kinds = ["A", "B", "C", "A", "C"]
+    frame = {"t": list(range(n)), "k": [kinds[i // 500 % 5] for i in range(n)], "u": [i % 500 for i in range(n)]}
+    stream = sq.from_frame(frame, start="t").with_columns(n=sq.start())
+    a, b = p.one(A, first="n"), p.one(B, seen=lambda seen: seen + 1)
+    pattern = p.seq(a, p.star(b), C).with_registers(seen=0)
+    found = stream.group_apply("u", lambda g: g.detect(pattern, within=1000)).collect(batch_rows=777)
+    # The match over three events lasts 1000 ticks, which is too long; the one over two comes every 2500 ticks.
+    assert found.height == n // 2500 * 500
+    assert (found["start"] - found["first"]).unique().to_list() == [500]
+    assert found["seen"].unique().to_list() == [0]

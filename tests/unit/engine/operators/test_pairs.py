@@ -94,3 +94,11 @@ def test_events_before_time_are_refused(query: object) -> None:
     united = points(1, x=[1]).union(sq.from_frame({"x": [2]}))
     with pytest.raises(TimeOverflowError, match="without a start"):
         query(united).collect()  # type: ignore[operator]
+
+
+def test_within_may_reach_beyond_time() -> None:
+    stream = points(-(2**62), 2**62, x=[1, 2])
+    x = sq.col("x")
+    assert rows(stream.followed_by(x == 1, x == 2, within=2**63 - 2)) == []
+    assert len(rows(stream.followed_by(x == 1, x == 2, within=None))) == 1
+    assert len(rows(points(0, 2**62, x=[1, 2]).followed_by(x == 1, x == 2, within=2**63 - 2))) == 1

@@ -223,3 +223,12 @@ def test_times_and_promises_are_read_though_nothing_above_uses_them(tmp_path: Pa
 def test_explain_shows_what_was_pushed(clicks: Stream) -> None:
     text = clicks.where(sq.col("k") == 1).select("x").explain("rewritten")
     assert 'read=[x], only [(col("k")) == (dyn int: 1)]' in text
+
+
+def test_detect_reads_the_columns_that_its_pattern_names(clicks: Stream) -> None:
+    p = sq.pattern
+    query = clicks.group_apply("k", lambda g: g.detect(p.one(sq.col("x") > 1, n=lambda n: n + 1).with_registers(n=0)))
+    assert scan_of(query).read == ("k", "x")
+    # Here the rest of the payload decides about the order.
+    assert scan_of(clicks.detect(p.any(sq.col("x") > 1, last="k"))).read is None
+    assert scan_of(clicks.detect(sq.col("x") > 1, order_by="k")).read is None
