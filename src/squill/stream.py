@@ -11,7 +11,7 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan import functions
 from squill.plan.aggregates import AggregateExpr
-from squill.plan.build import aggregation, lifetime, pairs, patterns, payload, two_inputs, windows
+from squill.plan.build import aggregation, lifetime, pairs, patterns, payload, two_inputs, user, windows
 from squill.plan.explain import explain
 from squill.plan.expressions import IntoExpression
 from squill.plan.node import Node
@@ -117,6 +117,55 @@ class Stream:
         `schema` names the columns that `function` returns; without it they stay as they are.
         """
         return self._with(payload.map_batches(self._node, self._keys, function, schema, many=False))
+
+    def operator(self, cls: Callable[..., Any], /, **arguments: Any) -> Stream:
+        """Run your own algorithm: an object of `cls(**arguments)` for each key, which gets whole instants.
+
+        The class has a `schema` (the columns of its rows) and the methods
+
+        - ``on_instant(self, t, starts)``: the events that start at t, as a frame in the order rule's order; with a
+          third parameter ``ends`` it is also told of those that end. It returns rows (dicts or a frame) or None;
+        - ``save(self)`` and ``load(self, state)``: its state as plain data, for checkpoints;
+        - ``on_time(self, t)``, if it wants to be woken: when time reaches ``self.wake_at``, before the events there.
+
+        Rows are points at t; with ``lifetime = "interval"`` they say their `end` (and `start`), with
+        ``lifetime = "until_next"`` they live until the key's next answer. Times are in ticks. An object that says
+        ``alive = False``, with no timer and no open row, is let go. State: one object per key.
+
+        Examples
+        --------
+        >>> class Change:
+        ...     schema = {"by": pl.Int64}
+        ...     last = None
+        ...     def on_instant(self, t, starts):
+        ...         before, self.last = self.last, starts["x"][-1]
+        ...         return None if before is None else {"by": self.last - before}
+        ...     def save(self):
+        ...         return self.last
+        ...     def load(self, state):
+        ...         self.last = state
+        >>> readings = sq.from_frame({"t": [1, 2, 5], "x": [10, 13, 11]}, start="t")
+        >>> readings.operator(Change).collect().rows()
+        [(2, 3, 3), (5, 6, -2)]
+        """
+        return self._with(user.operator(self._node, self._keys, cls, arguments))
+
+    def snapshot_apply(self, fn: Callable[..., Any], schema: Mapping[str, Any] | None = None) -> Stream:
+        """Call `fn` with a frame of the events alive, whenever that changes; its rows live until it changes again.
+
+        The frame is in order of start, then the order rule. `fn` returns a frame, a dict (one row), several
+        dicts, or None. `schema` names its columns; without it `fn` is called with an empty frame once to learn
+        them. Where nothing is alive it is not called, and there is no row. State: the events alive.
+
+        Examples
+        --------
+        >>> def spread(alive):
+        ...     return alive.select(spread=pl.col("p").max() - pl.col("p").min())
+        >>> prices = sq.from_frame({"t": [1, 2, 4], "p": [5, 9, 6]}, start="t").sliding_window(3)
+        >>> prices.snapshot_apply(spread).collect().rows()
+        [(1, 2, 0), (2, 4, 4), (4, 5, 3), (5, 7, 0)]
+        """
+        return self._with(user.snapshot_apply(self._node, self._keys, fn, schema))
 
     # -- lifetime -----------------------------------------------------------------------------------------
 

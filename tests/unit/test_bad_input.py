@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,21 @@ def half(path: str) -> str:
     content = Path(path).read_bytes()
     Path(path).write_bytes(content[: len(content) // 2])
     return path
+
+
+def own(**attributes: Any) -> type:
+    """Return an operator that lacks nothing but what the attributes take away."""
+    complete = {
+        "schema": {"n": pl.Int64},
+        "on_instant": lambda self, t, starts: None,
+        "save": lambda self: None,
+        "load": lambda self, state: None,
+    }
+    return type("Own", (), {name: value for name, value in {**complete, **attributes}.items() if value is not None})
+
+
+def broken(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select("cost")
 
 
 CASES: dict[str, Callable[[], object]] = {
@@ -303,6 +319,30 @@ CASES: dict[str, Callable[[], object]] = {
     "consecutive_pairs_of_relational_data": lambda: sq.from_frame({"x": [1]}).consecutive_pairs(),
     "consecutive_pairs_name_taken": lambda: stream().with_columns(price_right=sq.col("price")).consecutive_pairs(),
     "sessionize_wrong_key": lambda: stream().sessionize(sq.col("price") > 0, sq.col("price") < 0, on="custmer"),
+    "operator_is_an_object": lambda: stream().operator(own()()),
+    "operator_on_relational_data": lambda: sq.from_frame({"x": [1]}).operator(own()),
+    "operator_without_on_instant": lambda: stream().operator(own(on_instant=None)),
+    "operator_with_another_on_instant": lambda: stream().operator(own(on_instant=lambda self, rows: None)),
+    "operator_with_another_on_time": lambda: stream().operator(own(on_time=lambda self: None)),
+    "operator_without_save": lambda: stream().operator(own(save=None)),
+    "operator_without_load": lambda: stream().operator(own(load=None)),
+    "operator_without_schema": lambda: stream().operator(own(schema=None)),
+    "operator_without_columns": lambda: stream().operator(own(schema={})),
+    "operator_with_an_odd_schema": lambda: stream().operator(own(schema=["n"])),
+    "operator_with_an_odd_type": lambda: stream().operator(own(schema={"n": int})),
+    "operator_with_an_odd_name": lambda: stream().operator(own(schema={1: pl.Int64})),
+    "operator_with_a_time_column": lambda: stream().operator(own(schema={"end": pl.Int64})),
+    "operator_of_unknown_lifetime": lambda: stream().operator(own(lifetime="long")),
+    "operator_whose_alive_is_a_method": lambda: stream().operator(own(alive=lambda self: True)),
+    "operator_argument_unknown": lambda: stream().operator(own(), alpha=0.1),
+    "operator_shared_by_all_keys": lambda: stream().operator(partial(getattr, own(), "schema")),
+    "operator_event_without_start": lambda: (
+        stream().union(sq.from_frame({"price": [1], "customer": ["c"]})).operator(own()).collect()
+    ),
+    "snapshot_apply_of_no_function": lambda: stream().snapshot_apply("price"),  # type: ignore[arg-type]
+    "snapshot_apply_fails_on_no_rows": lambda: stream().snapshot_apply(broken),
+    "snapshot_apply_gives_no_frame": lambda: stream().snapshot_apply(len),
+    "snapshot_apply_with_an_odd_schema": lambda: stream().snapshot_apply(broken, schema="n"),  # type: ignore[arg-type]
 }
 
 

@@ -7,7 +7,7 @@ calls `push` and `advance`; nothing in an operator depends on how rows are cut i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from squill.engine.batch import Batch, Int64s
 from squill.errors import InternalError
@@ -32,9 +32,9 @@ class Operator:
     ``clock``  the time that this operator's output has reached: no row below it will follow.
     """
 
-    demands: ClassVar[str | None] = EDGES
+    demands: str | None = EDGES
     """What it asks of its input; None passes on what its own consumer asks."""
-    numbers_rows: ClassVar[bool] = False
+    numbers_rows: bool = False
     """True when it can serve NUMBERED by itself."""
 
     def __init__(self, node: Node) -> None:

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from squill.plan.node import Node, UnaryNode
-from squill.plan.nodes import Aggregate, ConsecutivePairs, Detect, MapBatches, Select, SelectMany, Sessionize
+from squill.plan.nodes import (
+    Aggregate,
+    ConsecutivePairs,
+    Detect,
+    MapBatches,
+    Select,
+    SelectMany,
+    Sessionize,
+    SnapshotApply,
+    UserOperator,
+)
 from squill.plan.nodes.movement import Redistribute, Split
 
 __all__ = ["KEY_HASH_VERSION", "Placement", "placement_of"]
@@ -64,5 +74,7 @@ _KEEPS: dict[type[UnaryNode], Callable[[Any, str], bool]] = {
     SelectMany: lambda node, key: key != node.column,
     MapBatches: lambda node, key: key in node.keys,
     Sessionize: lambda node, key: key in node.keys,
+    SnapshotApply: lambda node, key: key in node.keys,
+    UserOperator: lambda node, key: key in node.keys,
 }
 """The nodes that may change columns; all others hand payloads on."""

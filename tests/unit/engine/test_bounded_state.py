@@ -13,6 +13,12 @@ from squill.engine.batch import Batch
 from squill.engine.compile import compile_plan
 from squill.engine.operator import Operator
 from squill.stream import Stream
+from tests.user_operators import Balance, Gaps
+
+
+def len_of(alive: pl.DataFrame) -> dict[str, int]:
+    return {"n": alive.height}
+
 
 QUERIES: dict[str, Callable[[Stream], Stream]] = {
     "count": lambda s: s.sliding_window(100).group_aggregate("k", n=sq.count()),
@@ -37,6 +43,13 @@ QUERIES: dict[str, Callable[[Stream], Stream]] = {
     "followed by": lambda s: s.group_apply("k", lambda g: g.followed_by(sq.col("x") < 50, sq.col("x") > 50, 60)),
     "sessionize": lambda s: s.sessionize(sq.col("x") < 50, sq.col("x") > 50, on=(sq.col("k") % 10).alias("m")),
     "union": lambda s: s.union(s.shift(30)),
+    "snapshots": lambda s: s.sliding_window(100).group_apply("k", lambda g: g.snapshot_apply(len_of, {"n": pl.Int64})),
+    **{
+        operator.__name__: lambda s, operator=operator: s.sliding_window(100).group_apply(  # type: ignore[misc]
+            "k", lambda g: g.operator(operator, prefix="o", every=3)
+        )
+        for operator in (Balance, Gaps)
+    },
 }
 
 

@@ -40,9 +40,12 @@ class RowLists:
         self._multisets.ensure_slots(capacity)
 
     def run(
-        self, deltas: Deltas, column: Column, call: BoundAggregate, prefixes: Array, limit: int = ALL
+        self, deltas: Deltas, column: Column, call: object, prefixes: Array, limit: int = ALL
     ) -> Iterator[tuple[int, Array, Array]]:
-        """Apply the deltas; yield pieces (first cell, offsets, codes) that cover the finished cells in order."""
+        """Apply the deltas; yield pieces (first cell, offsets, codes) that cover the finished cells in order.
+
+        `call` names, in an error, what the lists are for.
+        """
         released = np.empty(deltas.count, np.int64)
         arguments = self._multisets.arguments(deltas, column, released)
         progress = np.zeros(kernels.PROGRESS_SIZE, np.int64)

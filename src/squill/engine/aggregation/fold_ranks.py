@@ -66,8 +66,8 @@ class CodeMultisets:
         self._multisets.load(state)
 
 
-def absent_value(call: BoundAggregate, slot: int) -> InternalError:
-    return InternalError(f"aggregate {call}: slot {slot} loses a row that it does not hold")
+def absent_value(call: object, slot: int) -> InternalError:
+    return InternalError(f"{call}: slot {slot} loses a row that it does not hold")
 
 
 class Ordered:

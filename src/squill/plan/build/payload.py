@@ -14,7 +14,9 @@ from squill.plan.node import Node
 from squill.plan.nodes import MapBatches, Select, SelectMany, Where
 from squill.plan.schema import Schema, require_type
 
-__all__ = ["drop", "map_batches", "project", "rename", "select", "select_many", "where", "with_columns"]
+__all__ = [
+    "drop", "map_batches", "project", "rename", "returned_columns", "select", "select_many", "where", "with_columns",
+]  # fmt: skip
 
 
 def where(node: Node, predicates: Sequence[object]) -> Node:
@@ -107,11 +109,7 @@ def map_batches(
     if schema is not None and not isinstance(schema, Mapping):
         raise PlanError(f"{operator}: schema is {schema!r}", "map names to types: schema={'x': pl.Int64}.")
     given = {**node.schema, **node.codecs} if schema is None else schema
-    keyed = {key: node.schema[key] for key in keys}
-    own = {name: dtype for name, dtype in given.items() if name not in keyed}
-    encoded = tuple((name, dtype) for name, dtype in own.items() if isinstance(dtype, Codec))
-    output = Schema({**keyed, **{name: _column_type(name, dtype, operator) for name, dtype in own.items()}})
-    output.without_time_names(operator)
+    output, encoded = returned_columns(node, keys, given, operator)
     return MapBatches(
         parent=node,
         function=function,
@@ -121,6 +119,17 @@ def map_batches(
         many=many,
         keys=tuple(keys),
     )
+
+
+def returned_columns(
+    node: Node, keys: Sequence[str], given: Mapping[str, Any], operator: str
+) -> tuple[Schema, tuple[tuple[str, Codec], ...]]:
+    """Return what a user's function gives: the key columns and the columns it returns, and their codecs."""
+    keyed = {key: node.schema[key] for key in keys}
+    own = {name: dtype for name, dtype in given.items() if name not in keyed}
+    encoded = tuple((name, dtype) for name, dtype in own.items() if isinstance(dtype, Codec))
+    output = Schema({**keyed, **{name: _column_type(name, dtype, operator) for name, dtype in own.items()}})
+    return output.without_time_names(operator), encoded
 
 
 def _column_type(name: str, dtype: Any, operator: str) -> pl.DataType:

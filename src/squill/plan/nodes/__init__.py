@@ -28,12 +28,14 @@ from squill.plan.nodes.sources import (
     Source,
 )
 from squill.plan.nodes.two_inputs import AsofJoin, ClipByStream, Exists, Join, TwoInputs
+from squill.plan.nodes.user import SnapshotApply, UserOperator
 from squill.plan.nodes.windows import CountWindow, HoppingWindow, PerWindow, SessionWindow
 
 __all__ = [
     "Aggregate", "AlterLifetime", "AsofJoin", "CastTime", "Chop", "ClipByStream", "ClipDuration",
     "ConsecutivePairs", "CountWindow", "Detect", "Disorder", "Distinct", "EventsSource", "Exists", "Extend",
     "FileSource", "FrameSource", "HoppingWindow", "Join", "Lifetime", "MapBatches", "PerWindow", "PointAtEnd",
-    "Promises", "PushSource", "Quantize", "Select", "SelectMany", "SessionWindow", "Sessionize", "Shift", "Source",
-    "Stitch", "TwoInputs", "Union", "WaitForEnds", "Where", "WithDuration",
+    "Promises", "PushSource", "Quantize", "Select", "SelectMany", "SessionWindow", "Sessionize", "Shift",
+    "SnapshotApply", "Source", "Stitch", "TwoInputs", "Union", "UserOperator", "WaitForEnds", "Where",
+    "WithDuration",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ import polars as pl
 
 from squill.errors import UnsupportedOperatorError
 from squill.plan.node import Node, walk
-from squill.plan.nodes import Aggregate, EventsSource, FileSource, FrameSource
+from squill.plan.nodes import Aggregate, EventsSource, FileSource, FrameSource, SnapshotApply, UserOperator
 from squill.stream import Stream
 from squill.testing.reference.aggregates import aggregate
 from squill.testing.reference.operators import OPERATORS
@@ -21,6 +21,7 @@ from squill.testing.reference.patterns import PATTERNS
 from squill.testing.reference.rows import Row, time_series, typed_frame
 from squill.testing.reference.sources import events_source, file_source, frame_source
 from squill.testing.reference.two_inputs import TWO_INPUTS
+from squill.testing.reference.user import snapshot_apply, user_operator
 from squill.time import TimeType
 
 __all__ = ["INTERPRETERS", "Row", "frame", "run"]
@@ -33,6 +34,8 @@ INTERPRETERS: dict[type[Node], Callable[..., list[Row]]] = {
     EventsSource: events_source,
     FileSource: file_source,
     FrameSource: frame_source,
+    SnapshotApply: snapshot_apply,
+    UserOperator: user_operator,
 }
 
 

@@ -1,0 +1,67 @@
+"""Calls of a user's code: what goes wrong names the operator, the method, the instant, the key and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from squill.engine.keyed import KeySlots
+from squill.errors import UserFunctionError
+from squill.plan.nodes import SnapshotApply, UserOperator
+
+__all__ = ["Call", "UserCode"]
+
+
+class Call(NamedTuple):
+    """One call: its method ("" for a function), when and for which slot; the rows it was given, if any."""
+
+    method: str
+    t: int
+    slot: int
+    rows: pl.DataFrame | None = None
+
+
+class UserCode:
+    """Calls the user's functions of one node."""
+
+    def __init__(self, node: UserOperator | SnapshotApply, keys: KeySlots) -> None:
+        self._time = node.time
+        self._keys = keys
+        self._what = f"{node.name}({node.label})"
+        wanted = ", ".join(f"{name}: {dtype}" for name, dtype in node.own.items())
+        self._hint = f"return None, a dict, an iterable of dicts or a frame, with the columns {wanted}."
+
+    def call(self, function: Callable[..., Any], call: Call, *arguments: Any) -> Any:
+        """Return what the function returns: None, a mapping, a frame or a list."""
+        try:
+            returned = function(*arguments)
+            # Exact types first: asking whether something is a Mapping takes longer than most calls.
+            if returned is None or type(returned) in (dict, list) or isinstance(returned, (pl.DataFrame, Mapping)):
+                return returned
+            if isinstance(returned, Iterable):
+                return list(returned)  # a generator runs here
+        except Exception as error:
+            raise self.failed(error, call) from error
+        raise self.wrong(f"returned {type(returned).__name__}, not rows", call)
+
+    def failed(self, error: Exception, call: Call) -> UserFunctionError:
+        return self.wrong(f"raised {type(error).__name__}: {error}", call, None)
+
+    def wrong(self, what: str, call: Call, hint: str | None = "") -> UserFunctionError:
+        """Return the error for a call; an empty hint stands for what may be returned."""
+        place = "" if self._time is None else f", at {self._time.show(call.t)}"
+        sample = (
+            f"; the first row was {call.rows.row(0, named=True)}" if call.rows is not None and len(call.rows) else ""
+        )
+        return UserFunctionError(
+            f"{self._what}: {call.method or 'it'} {what}{place}{self._key(call.slot)}{sample}",
+            self._hint if hint == "" else hint,
+        )
+
+    def _key(self, slot: int) -> str:
+        columns = self._keys.columns(np.array([slot], np.int32))
+        shown = ", ".join(f"{name}={column[0]!r}" for name, column in columns.items())
+        return f" for the key {shown}" if shown else ""
