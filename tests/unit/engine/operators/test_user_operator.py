@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import pickle
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +24,7 @@ from squill.engine.egress import CollectSink
 from squill.engine.operators import user_operator
 from squill.engine.run import source_arrivals
 from squill.errors import TimeOverflowError, UnboundedResultError, UserFunctionError
+from squill.plan.serialise import dumps
 from squill.stream import Stream
 from squill.testing import assert_same_events, reference
 from tests.unit.engine.operators.rows import edges, intervals, points, rows
@@ -393,6 +397,35 @@ def test_a_load_that_fails_says_so() -> None:
     fresh = compile_plan(query.plan, CollectSink(query.plan)).operators[1]
     with pytest.raises(UserFunctionError, match=r"load raised KeyError: 'weights', at 2 for the key k='a'"):
         fresh.load(saved)
+
+
+CONTINUE = """
+import pathlib, sys
+from squill.engine.compile import compile_plan
+from squill.engine.egress import CollectSink
+from squill.plan.serialise import loads
+from squill.time import INFINITY
+
+plan, state, rest = loads(pathlib.Path(sys.argv[1]).read_bytes())
+pipeline = compile_plan(plan, CollectSink(plan))
+pipeline.load(state)
+((_, entry),) = pipeline.entries
+entry.push(rest)
+entry.advance(INFINITY)
+print(pipeline.sink.frame().rows())
+"""
+
+
+def test_another_process_goes_on_from_the_saved_state(tmp_path: Path) -> None:
+    class Local(Timeout):
+        """Not to be imported anywhere: it travels with the plan."""
+
+    query = points(1, 2, x=[0, 0]).operator(Local)
+    rest = Batch(np.array([3, 9]), np.array([4, 10]), {"x": pl.Series("x", [0, 0])})
+    path = tmp_path / "checkpoint"
+    path.write_bytes(dumps((query.plan, pipeline_after(query).save(), rest)))
+    done = subprocess.run([sys.executable, "-c", CONTINUE, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[(6, 7, 3), (12, 13, 1)]"
 
 
 # -- objects in columns -------------------------------------------------------------------------------------
