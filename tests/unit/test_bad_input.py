@@ -41,6 +41,10 @@ def days() -> Stream:
     return sq.from_frame({"day": [dt.date(2020, 1, 1)], "price": [1]}, start="day")
 
 
+def table() -> Stream:
+    return sq.from_frame({"price": [1]})
+
+
 def pushed(*rows: tuple[int, int]) -> PushedSource:
     """Return a connected source of (t, x) into which rows have been pushed."""
     source = sq.source({"t": pl.Int64, "x": pl.Int64}, start="t")
@@ -343,6 +347,22 @@ CASES: dict[str, Callable[[], object]] = {
     "snapshot_apply_fails_on_no_rows": lambda: stream().snapshot_apply(broken),
     "snapshot_apply_gives_no_frame": lambda: stream().snapshot_apply(len),
     "snapshot_apply_with_an_odd_schema": lambda: stream().snapshot_apply(broken, schema="n"),  # type: ignore[arg-type]
+    "asof_join_negative_tolerance": lambda: stream().asof_join(stream(), on="customer", tolerance=-1),
+    "asof_join_tolerance_with_a_unit": lambda: stream().asof_join(stream(), on="customer", tolerance="5m"),
+    "asof_join_tolerance_without_a_unit": lambda: days().asof_join(days(), on="price", tolerance=3),
+    "asof_join_tolerance_finer_than_ticks": lambda: days().asof_join(days(), on="price", tolerance="36h"),
+    "asof_join_tolerance_beyond_time": lambda: stream().asof_join(stream(), tolerance=2**63),
+    "asof_join_relational_left": lambda: table().asof_join(stream(), on="price"),
+    "asof_join_relational_right": lambda: stream().asof_join(table(), on="price"),
+    "asof_join_unknown_order": lambda: stream().asof_join(stream(), on="customer", order_by="prise"),
+    "asof_join_order_by_end_of_edges": lambda: stream().asof_join(
+        stream().session_window(5), on="customer", order_by=sq.end()
+    ),
+    "asof_join_how_full": lambda: stream().asof_join(stream(), on="customer", how="full"),
+    "asof_join_unknown_key": lambda: stream().asof_join(stream(), on="costumer"),
+    "asof_join_key_types": lambda: stream().asof_join(stream(), left_on="price", right_on="customer"),
+    "asof_join_different_times": lambda: stream().asof_join(days(), on="price"),
+    "asof_join_with_a_frame": lambda: stream().asof_join(pl.DataFrame({"price": [1]}), on="price"),  # type: ignore[arg-type]
 }
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "series_from",
     "series_from_bytes",
     "taken",
+    "taken_or_null",
     "valid_of",
     "values_and_valid_of",
     "values_of",
@@ -408,4 +409,19 @@ def taken(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]
     if not columns:
         return {}
     index = pl.Series(rows.astype(np.uint32))
+    return {name: series[index] for name, series in columns.items()}
+
+
+def taken_or_null(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]:
+    """Return the given rows of each column, nulls for negative ones.
+
+    Examples
+    --------
+    >>> taken_or_null({"x": pl.Series("x", ["a", "b", "c"])}, np.array([2, -1]))["x"].to_list()
+    ['c', None]
+    """
+    is_there = rows >= 0
+    if is_there.all():
+        return taken(columns, rows)
+    index = series_from("", rows.astype(np.uint32), is_there, pl.UInt32())
     return {name: series[index] for name, series in columns.items()}

@@ -37,6 +37,10 @@ class PairKeys:
     def capacity(self) -> int:
         return 1 if self._table is None else self._table.capacity
 
+    @property
+    def live(self) -> int:
+        return 1 if self._table is None else self._table.live
+
     def without_null_keys(self, batch: Batch, port: int) -> Batch:
         """Return the rows that can match anything."""
         nulls = [batch.columns[name] for name in self._not_null[port] if batch.columns[name].null_count()]
@@ -58,6 +62,11 @@ class PairKeys:
         if self._table is None:
             return np.zeros(len(batch), np.int32)
         return self._table.find([batch.columns[name] for name in self._names[port]])
+
+    def release(self, slots: Array) -> None:
+        """Let go of these keys."""
+        if self._table is not None and len(slots):
+            self._table.release(slots)
 
     def release_empty(self, slots: Array, heads: Array) -> None:
         """Let go of those of these keys that have nothing alive on either side (`heads` is 0)."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.columns import taken
+from squill.engine.columns import taken, taken_or_null
 from squill.engine.operator import OperatorState
 
 __all__ = ["RowStore"]
@@ -59,6 +59,10 @@ class RowStore:
     def column(self, name: str) -> pl.Series:
         """Return all rows of a column, dead ones too; it is not for keeping."""
         return self._columns[name]
+
+    def gather_or_null(self, places: Array) -> dict[str, pl.Series]:
+        """Return the rows at these places, nulls for −1."""
+        return taken_or_null(self._columns, places)
 
     def is_wasteful(self, live: int) -> bool:
         """True when most rows are dead, `live` of them being alive."""

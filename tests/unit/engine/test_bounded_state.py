@@ -42,6 +42,8 @@ QUERIES: dict[str, Callable[[Stream], Stream]] = {
     "detect keys that never match": lambda s: s.group_apply("k", lambda g: g.detect(sq.col("x") < 0)),
     "followed by": lambda s: s.group_apply("k", lambda g: g.followed_by(sq.col("x") < 50, sq.col("x") > 50, 60)),
     "sessionize": lambda s: s.sessionize(sq.col("x") < 50, sq.col("x") > 50, on=(sq.col("k") % 10).alias("m")),
+    "as of": lambda s: s.asof_join(s.shift(30).select(k=sq.col("k") % 10, y="x"), on="k"),
+    "as of, edges": lambda s: s.sliding_window(9).stitch().asof_join(s.select(k=sq.col("k") % 10, y="x"), on="k"),
     "union": lambda s: s.union(s.shift(30)),
     "snapshots": lambda s: s.sliding_window(100).group_apply("k", lambda g: g.snapshot_apply(len_of, {"n": pl.Int64})),
     **{

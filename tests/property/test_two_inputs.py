@@ -1,0 +1,24 @@
+"""Operators over two inputs give the reference's answer, for every batch size and with a restart at every batch."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from squill.stream import Stream
+from tests.property.test_engine_equals_reference import assert_engine_agrees, thorough
+from tests.property.test_state_round_trip import assert_restarts_change_nothing
+from tests.strategies_two_inputs import asof_joins
+
+restarts = settings(thorough, max_examples=60)
+
+
+@thorough
+@given(asof_joins())
+def test_asof_joins(query: Stream) -> None:
+    assert_engine_agrees(query)
+
+
+@restarts
+@given(asof_joins())
+def test_asof_joins_survive_a_restart_at_every_batch(query: Stream) -> None:
+    assert_restarts_change_nothing(query)
