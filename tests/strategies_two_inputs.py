@@ -80,7 +80,7 @@ def asof_joins(draw: Draw) -> Stream:
 @st.composite
 def lookups(draw: Draw) -> Stream:
     """Draw a join or an existence test of which one input is relational."""
-    stream = _before(draw, draw(streams(max_rows=10)))
+    stream = _before(draw, draw(streams(max_rows=7)))
     table = draw(tables())
     kind = draw(st.sampled_from(["join", "join", "mirrored join", "where_exists", "where_not_exists"]))
     left, right = (table, stream) if kind == "mirrored join" else (stream, table)
@@ -90,7 +90,7 @@ def lookups(draw: Draw) -> Stream:
 @st.composite
 def tables(draw: Draw) -> Stream:
     """Draw relational data, half of the time with a unique key."""
-    table = draw(relations(max_rows=10))
+    table = draw(relations(max_rows=7))
     if draw(st.booleans()):
         return table
     rows = draw(st.lists(payloads, max_size=6, unique_by=lambda row: row["k"]))

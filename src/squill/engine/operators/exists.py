@@ -14,6 +14,7 @@ from squill.engine.columns import read_only
 from squill.engine.kernels.exists import EDGE, PAIR_BEGINS, PAIR_ENDS, follow_counts, follow_presence, list_pairs
 from squill.engine.live_pairs import BothChanges
 from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.relational_variants import choose_relational
 from squill.engine.shown_parts import ShownPartsOperator
 from squill.plan.nodes import Exists, TwoInputs
 
@@ -25,6 +26,9 @@ Array = npt.NDArray[Any]
 @register(Exists)
 def exists_operator(node: Exists) -> Operator:
     """Return the cheapest operator that gives the answer."""
+    relational = choose_relational(node)
+    if relational is not None:
+        return relational
     return ExistsByKey(node) if node.matching.where is None else ExistsByCount(node)
 
 

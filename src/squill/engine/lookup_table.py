@@ -1,0 +1,102 @@
+"""The rows of a relational input by key: collected once, then only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from squill.engine.batch import Batch
+from squill.engine.columns import read_only, taken
+from squill.engine.kernels.lookup import expand_matches, group_by_slot
+from squill.engine.operator import OperatorState
+from squill.engine.pair_keys import PairKeys
+from squill.plan.nodes import TwoInputs
+
+__all__ = ["LookupTable"]
+
+Array = npt.NDArray[Any]
+MOST_PAIRS = 262_144
+"""How many pairs are made at a time, however many rows a key has."""
+
+
+class LookupTable:
+    """Rows lie by slot: those of slot s are places starts[s] to starts[s + 1]. Rows with a null key are left out.
+
+    ``is_unique``  no key has two rows: a row's place is its slot.
+    """
+
+    def __init__(self, node: TwoInputs, port: int, columns: Sequence[str]) -> None:
+        self._port = port
+        self._names = list(columns)
+        self._keys = PairKeys(node)
+        self._slots: list[Array] = []
+        self._held: list[Batch] = []
+        self._rows = 0
+        self._columns: dict[str, pl.Series] = {}
+        self._starts = np.zeros(1, np.int64)
+        self.is_unique = False
+        self.is_complete = False
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def add(self, batch: Batch) -> None:
+        batch = self._keys.without_null_keys(batch, self._port)
+        self._slots.append(self._keys.slots(batch, self._port))
+        self._held.append(Batch.relational({name: batch.columns[name] for name in self._names}, len(batch)))
+        self._rows += len(batch)
+
+    def complete(self) -> None:
+        """Put the rows in their places; nothing is added any more."""
+        self.is_complete = True
+        self._starts = np.zeros(self._keys.capacity + 1, np.int64)
+        if not self._rows:
+            return
+        slots, rows = np.concatenate(self._slots), Batch.concat(self._held)
+        self._slots, self._held = [], []
+        order = np.empty(len(slots), np.int64)
+        group_by_slot(read_only(slots), self._starts, order)
+        # Slots are given in the order of first appearance, so unique keys lie in order already.
+        self.is_unique = len(slots) == self._keys.capacity
+        self._columns = rows.columns if self.is_unique else taken(rows.columns, order)
+
+    def find(self, batch: Batch) -> Array:
+        """Return the slots of the other input's rows, −1 for keys that no row here has."""
+        return self._keys.find(batch, 1 - self._port)
+
+    def matches(self, slots: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield (rows of the probe, places here) of all pairs, in the order of the probe."""
+        row, skip = 0, 0
+        while row < len(slots):
+            rows, places = np.empty(MOST_PAIRS, np.int64), np.empty(MOST_PAIRS, np.int64)
+            row, skip, count = expand_matches(read_only(slots), self._starts, row, skip, rows, places)
+            if count:
+                yield rows[:count], places[:count]
+
+    def columns(self, places: Array) -> dict[str, pl.Series]:
+        return taken(self._columns, places)
+
+    def save(self) -> OperatorState:
+        return {
+            "keys": self._keys.save(),
+            "slots": list(self._slots),
+            "held": list(self._held),
+            "rows": self._rows,
+            "columns": dict(self._columns),
+            "starts": self._starts,
+            "is_unique": self.is_unique,
+            "is_complete": self.is_complete,
+        }
+
+    def load(self, state: OperatorState) -> None:
+        self._keys.load(state["keys"])
+        self._slots, self._held = list(state["slots"]), list(state["held"])
+        self._rows = state["rows"]
+        self._columns = dict(state["columns"])
+        self._starts = state["starts"]
+        self.is_unique = state["is_unique"]
+        self.is_complete = state["is_complete"]

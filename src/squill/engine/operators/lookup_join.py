@@ -1,0 +1,45 @@
+"""Join with relational rows: a table by key, which the other side streams past."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from squill.engine.aligned import LEFT
+from squill.engine.batch import Batch
+from squill.engine.columns import Array
+from squill.engine.lookup import LookupOperator, shown_columns
+from squill.engine.pair_columns import PairColumns
+from squill.plan.nodes import Join
+
+__all__ = ["LookupJoin"]
+
+
+class LookupJoin(LookupOperator):
+    """Every streaming row becomes its matches, with its lifetime untouched."""
+
+    def __init__(self, node: Join, table_port: int) -> None:
+        super().__init__(node, table_port, shown_columns(node, table_port))
+        self._streamed = shown_columns(node, 1 - table_port)
+        self._asking: dict[str, pl.Series] = {}
+        sides = (self._table.columns, self._asked) if table_port == LEFT else (self._asked, self._table.columns)
+        self._pairs = PairColumns(node, *sides)
+
+    def _asked(self, _rows: Array) -> dict[str, pl.Series]:
+        return dict(self._asking)
+
+    def look_up(self, batch: Batch) -> None:
+        slots = self._table.find(batch)
+        batch = batch.with_columns({name: batch.columns[name] for name in self._streamed})
+        if self._table.is_unique:
+            found = slots >= 0
+            self._emit_pairs(batch.filter(found), slots if found.all() else slots[found])
+            return
+        for rows, places in self._table.matches(slots):
+            self._emit_pairs(batch.take(rows), places)
+
+    def _emit_pairs(self, asking: Batch, places: Array) -> None:
+        self._asking = asking.columns
+        mask, columns = self._pairs.matching(places, places)
+        self._asking = {}
+        pairs = asking.with_columns(columns)
+        self.emit(pairs if mask is None else pairs.filter(mask))
