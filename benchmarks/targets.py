@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks import bare_loop, batches, memory, patterns, relational, startup, stateless, windows
+from benchmarks import bare_loop, batches, joins, memory, patterns, relational, startup, stateless, windows
 from benchmarks.harness import Outcome, Spread
 from benchmarks.peers import polars_rewrites
 
@@ -149,6 +149,7 @@ TARGETS = (
     ),
     *_polars("stateless", [query.name for query in stateless.STRINGS], 1.1),
     *_polars("relational", relational.NAMES, 1.3),
+    *_polars("joins", [joins.ASOF], 1.5),
     *_cuts(list(batches.PLAIN_CUTS), 2),
     *_cuts(list(batches.FILTERED_CUTS), 4),
     *_pushes(batches.COALESCED, 1),
