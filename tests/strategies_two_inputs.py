@@ -46,7 +46,7 @@ def keys(draw: Draw, fewest: int) -> dict[str, Any]:
     """Draw how keys are named; k and n have the same type."""
     if draw(st.integers(0, 4)) == 0:
         return {"left_on": ["n"], "right_on": ["k"]}
-    named = draw(st.lists(st.sampled_from(["k", "k", "s", "b", "x"]), min_size=fewest, max_size=2, unique=True))
+    named = draw(st.lists(st.sampled_from(["k", "s", "b", "x"]), min_size=fewest, max_size=2, unique=True))
     return {"on": named} if named else {}
 
 
@@ -89,7 +89,7 @@ def lookups(draw: Draw) -> Stream:
 
 @st.composite
 def tables(draw: Draw) -> Stream:
-    """Draw relational data, half of the time with a unique key."""
+    """Draw relational data, half of the time with unique values of k."""
     table = draw(relations(max_rows=7))
     if draw(st.booleans()):
         return table
@@ -98,10 +98,19 @@ def tables(draw: Draw) -> Stream:
 
 
 @st.composite
+def sorted_tables(draw: Draw) -> Stream:
+    """Draw relational data that is promised in the order of k."""
+    frame = _frame({}, draw(st.lists(payloads, max_size=7)), "1").sort("k", nulls_last=False)
+    stream = sq.from_frame(frame, sorted_by="k")
+    return stream.where(sq.col("n").is_not_null()) if draw(st.booleans()) else stream
+
+
+@st.composite
 def relational_joins(draw: Draw) -> Stream:
     """Draw a join or an existence test of two relations."""
     kind = draw(st.sampled_from(["join", "join", "where_exists", "where_not_exists"]))
-    left, right = draw(tables()), draw(tables())
+    kinds = sorted_tables() if draw(st.booleans()) else tables()
+    left, right = draw(kinds), draw(kinds)
     if draw(st.integers(0, 3)) == 0:
         place = Place(draw, left, (), Allowed((), ()), 0)
         return left.group_apply("k", lambda g: _related(draw, g, g.where(place.predicate()), kind, inside=True))

@@ -8,6 +8,7 @@ from squill.engine.aligned import LEFT
 from squill.engine.batch import Batch
 from squill.engine.lookup_table import LookupTable
 from squill.engine.operator import EDGES, STARTS, Operator, OperatorState
+from squill.engine.sorted_table import SortedTable, can_merge
 from squill.plan.nodes import TwoInputs
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -24,7 +25,8 @@ class LookupOperator(Operator):
     def __init__(self, node: TwoInputs, table_port: int, columns: Sequence[str]) -> None:
         super().__init__(node)
         self._table_port = table_port
-        self._table = LookupTable(node, table_port, columns)
+        kind = SortedTable if can_merge(node) else LookupTable
+        self._table: LookupTable = kind(node, table_port, columns)
         self._waiting: list[Batch] = []
         self._reached = MINUS_INFINITY
 

@@ -33,7 +33,7 @@ class LookupTable:
         self._port = port
         self._names = list(columns)
         self._keys = PairKeys(node)
-        self._slots: list[Array] = []
+        self._codes: list[Array] = []
         self._held: list[Batch] = []
         self._rows = 0
         self._columns: dict[str, pl.Series] = {}
@@ -46,7 +46,7 @@ class LookupTable:
 
     def add(self, batch: Batch) -> None:
         batch = self._keys.without_null_keys(batch, self._port)
-        self._slots.append(self._keys.slots(batch, self._port))
+        self._codes.append(self._codes_of(batch))
         self._held.append(Batch.relational({name: batch.columns[name] for name in self._names}, len(batch)))
         self._rows += len(batch)
 
@@ -56,13 +56,22 @@ class LookupTable:
         self._starts = np.zeros(self._keys.capacity + 1, np.int64)
         if not self._rows:
             return
-        slots, rows = np.concatenate(self._slots), Batch.concat(self._held)
-        self._slots, self._held = [], []
+        codes, rows = np.concatenate(self._codes), Batch.concat(self._held)
+        self._codes, self._held = [], []
+        order = self._arrange(codes)
+        self._columns = rows.columns if order is None else taken(rows.columns, order)
+
+    def _codes_of(self, batch: Batch) -> Array:
+        """Return one integer per row that tells keys apart."""
+        return self._keys.slots(batch, self._port)
+
+    def _arrange(self, slots: Array) -> Array | None:
+        """Say where each slot's rows lie; return the order that brings them there, None for as they are."""
         order = np.empty(len(slots), np.int64)
         group_by_slot(read_only(slots), self._starts, order)
         # Slots are given in the order of first appearance, so unique keys lie in order already.
         self.is_unique = len(slots) == self._keys.capacity
-        self._columns = rows.columns if self.is_unique else taken(rows.columns, order)
+        return None if self.is_unique else order
 
     def find(self, batch: Batch) -> Array:
         """Return the slots of the other input's rows, −1 for keys that no row here has."""
@@ -83,7 +92,7 @@ class LookupTable:
     def save(self) -> OperatorState:
         return {
             "keys": self._keys.save(),
-            "slots": list(self._slots),
+            "codes": list(self._codes),
             "held": list(self._held),
             "rows": self._rows,
             "columns": dict(self._columns),
@@ -94,7 +103,7 @@ class LookupTable:
 
     def load(self, state: OperatorState) -> None:
         self._keys.load(state["keys"])
-        self._slots, self._held = list(state["slots"]), list(state["held"])
+        self._codes, self._held = list(state["codes"]), list(state["held"])
         self._rows = state["rows"]
         self._columns = dict(state["columns"])
         self._starts = state["starts"]

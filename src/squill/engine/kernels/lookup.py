@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from squill.engine.kernels.jit import kernel
 
-__all__ = ["expand_matches", "group_by_slot"]
+__all__ = ["expand_matches", "find_sorted", "group_by_slot", "group_sorted"]
 
 
 @kernel
@@ -50,3 +50,29 @@ def expand_matches(slot, starts, row, skip, out_row, out_place):
         row += 1
         skip = 0
     return row, 0, n
+
+
+@kernel
+def group_sorted(code, keys, starts):
+    """Write the distinct ones of sorted codes to `keys`, where each begins to `starts`, and return their number."""
+    n = 0
+    for i in range(len(code)):
+        if i == 0 or code[i] != code[i - 1]:
+            keys[n] = code[i]
+            starts[n] = i
+            n += 1
+    starts[n] = len(code)
+    return n
+
+
+@kernel
+def find_sorted(code, valid, keys, position, out):
+    """Give each of sorted codes its place in the sorted `keys`, or −1, from `position` on; return where to go on."""
+    for i in range(len(code)):
+        out[i] = -1
+        if valid[i] == 1:
+            while position < len(keys) and keys[position] < code[i]:
+                position += 1
+            if position < len(keys) and keys[position] == code[i]:
+                out[i] = position
+    return position

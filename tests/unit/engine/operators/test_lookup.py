@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import squill as sq
 from squill.engine import lookup_table
 from squill.engine.batch import Batch
 from squill.engine.compile import compile_plan
+from squill.engine.lookup import LookupOperator
 from squill.engine.operator import Operator
 from squill.engine.operators.lookup_exists import LookupExists
 from squill.engine.operators.lookup_join import LookupJoin
 from squill.engine.relational_variants import choose_relational
+from squill.engine.sorted_table import SortedTable
 from squill.plan.nodes import Exists, Join
 from squill.stream import Stream
 from squill.time import INFINITY
@@ -130,6 +133,69 @@ def test_relations_join_as_tables_do() -> None:
         (None, None, "b"), (None, 3, None), (1, 1, "a"), (1, 2, "a"), (2, None, "c"),
     ]  # fmt: skip
     assert rows(left.where_exists(right, on="k")) == [(1, 1), (1, 2)]
+
+
+# -- inputs in the order of the key -------------------------------------------------------------------------
+
+
+def ordered(**columns: Any) -> Stream:
+    return sq.from_frame(columns, sorted_by="k")
+
+
+def uses_merge(query: Stream) -> bool:
+    operator = choose_relational(query.plan)  # type: ignore[arg-type]
+    assert isinstance(operator, LookupOperator)
+    return isinstance(operator._table, SortedTable)
+
+
+@pytest.mark.parametrize("values", [[None, 1, 2, 2, 5, 9], [None, 1, 2, 5, 9]])
+def test_inputs_in_order_are_merged(values: list[int | None]) -> None:
+    left = ordered(k=[None, -3, 1, 2, 2, 3, 9, 9], x=[0, 1, 2, 3, 4, 5, 6, 7])
+    right, plain = {"k": values, "y": list(range(len(values)))}, table(k=[None, -3, 1, 2, 2, 3, 9, 9], x=list(range(8)))
+    assert uses_merge(left.join(ordered(**right), on="k"))
+    assert not uses_merge(plain.join(ordered(**right), on="k"))
+    asked: list[Callable[[Stream, Stream], Stream]] = [
+        lambda a, b: a.join(b, on="k"),
+        lambda a, b: b.join(a, on="k", where=sq.col("x") > sq.col("y")),
+        lambda a, b: a.where_exists(b, on="k"),
+        lambda a, b: a.where_not_exists(b, on="k", where=sq.col("x") > sq.col("y")),
+    ]
+    for ask in asked:
+        assert rows(ask(left, ordered(**right))) == rows(ask(plain, table(**right)))
+
+
+def test_order_lasts_through_filters_and_names() -> None:
+    left = ordered(k=[1, 2, 3], x=[1, 2, 3]).where(sq.col("x") > 1).select(key="k", v="x")
+    right = ordered(k=[1, 2, 3], y=[4, 5, 6])
+    joined = left.join(right, left_on="key", right_on="k")
+    assert uses_merge(joined)
+    assert rows(joined) == [(2, 2, 2, 5), (3, 3, 3, 6)]
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        sq.from_frame({"k": [1], "x": [1]}, sorted_by=["x", "k"]),
+        ordered(k=[1]).select(k=sq.col("k") * -1),
+        ordered(k=[1]).union(ordered(k=[0])),
+    ],
+)
+def test_order_that_is_not_known_is_not_used(left: Stream) -> None:
+    assert not uses_merge(left.join(ordered(k=[1], y=[1]), on="k"))
+
+
+@pytest.mark.parametrize("key", [pl.UInt64, pl.Float64, pl.String])
+def test_keys_that_are_not_integers_are_hashed(key: type[pl.DataType]) -> None:
+    frame = pl.DataFrame({"k": pl.Series(["1", "2"]).cast(key)})
+    left, right = (sq.from_frame(frame, sorted_by="k") for _ in range(2))
+    assert not uses_merge(left.join(right, on="k"))
+
+
+def test_dates_are_merged() -> None:
+    days = pl.Series("k", [0, 1, 5]).cast(pl.Date)
+    left, right = (sq.from_frame({"k": days, name: [1, 2, 3]}, sorted_by="k") for name in "ab")
+    assert uses_merge(left.join(right, on="k"))
+    assert [row[1:] for row in rows(left.join(right, on="k"))] == [(1, 1), (2, 2), (3, 3)]
 
 
 # -- which variant, and how it waits ------------------------------------------------------------------------
