@@ -106,7 +106,7 @@ class CollectSink(Operator):
         return {
             "clock": self.clock,
             "batches": list(self._batches),
-            "ends": self._ends[: self._numbered].copy(),
+            "ends": self._ends[: self._numbered],
             "numbered": self._numbered,
         }
 

@@ -78,10 +78,10 @@ class Entries:
     def save(self) -> OperatorState:
         return {
             "store": self._store.save(),
-            "place": self._place.copy(),
-            "start": self.start.copy(),
-            "following": self.following.copy(),
-            "free": self._free[: self._free_count].copy(),
+            "place": self._place,
+            "start": self.start,
+            "following": self.following,
+            "free": self._free[: self._free_count],
         }
 
     def load(self, state: OperatorState) -> None:

@@ -232,20 +232,16 @@ class KeyTable:
         return hashes
 
     def save(self) -> SavedKeys:
-        """Return copies of everything `load` needs, as arrays.
+        """Return everything `load` needs, as views that hold until the table is used again.
 
-        Two tables with the same keys in the same slots and the same free list save the same arrays.
+        What free slots hold means nothing. It is not cleared: every place that changes is written again.
         """
         capacity = self.capacity
-        free = self._free[: self._state[kernels.FREE]].copy()
-        hashes = self._hashes[:capacity].copy()
-        hashes[free] = 0
-        version = np.array([HASH_VERSION], dtype=np.int64)
         return {
-            "hash_version": version,
-            "free": free,
-            "hashes": hashes,
-            **self._keys.save(capacity, free, self._state),
+            "hash_version": np.array([HASH_VERSION], dtype=np.int64),
+            "free": self._free[: self._state[kernels.FREE]],
+            "hashes": self._hashes[:capacity],
+            **self._keys.save(capacity, self._state),
         }
 
     def load(self, saved: Mapping[str, Array]) -> None:
@@ -322,7 +318,7 @@ class _Keys(Protocol):
     def find(self, keys: _Prepared, key_hashes: Hashes, table: Int64s, out: Slots) -> None: ...
     def grow(self, size: int) -> None: ...
     def gather(self, slots: Slots, names: Sequence[str], end: int) -> list[pl.Series]: ...
-    def save(self, capacity: int, free: Slots, state: Int64s) -> SavedKeys: ...
+    def save(self, capacity: int, state: Int64s) -> SavedKeys: ...
     def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None: ...
 
 
@@ -386,11 +382,8 @@ class _WordKeys:
             raise _no_key(slots, bad)
         return _series_from_words(name, words, valid if self.saw_null else None, self.dtypes[j])
 
-    def save(self, capacity: int, free: Slots, state: Int64s) -> SavedKeys:
-        words, nulls = self.words[:capacity].copy(), self.nulls[:capacity].copy()
-        words[free] = 0
-        nulls[free] = 0
-        return {"words": words, "nulls": nulls}
+    def save(self, capacity: int, state: Int64s) -> SavedKeys:
+        return {"words": self.words[:capacity], "nulls": self.nulls[:capacity]}
 
     def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None:
         self.words[:capacity] = saved["words"]
@@ -512,14 +505,13 @@ class _ByteKeys:
         series = pl.Series(name, arrow)
         return series.cast(dtype) if isinstance(dtype, (pl.Categorical, pl.Enum)) else series
 
-    def save(self, capacity: int, free: Slots, state: Int64s) -> SavedKeys:
-        starts, lengths = self.starts[:capacity].copy(), self.lengths[:capacity].copy()
-        nulls = self.nulls[:capacity].copy()
-        nulls[free] = 0
-        after = state.copy()
-        arena = np.empty(state[kernels.ARENA_END] - state[kernels.DEAD_BYTES], dtype=np.uint8)
-        kernels.compact_arena(self.arena, starts, lengths, after, arena)
-        return {"arena": arena, "lengths": lengths, "nulls": nulls}
+    def save(self, capacity: int, state: Int64s) -> SavedKeys:
+        return {
+            "arena": self.arena[: state[kernels.ARENA_END]],
+            "starts": self.starts[:capacity],
+            "lengths": self.lengths[:capacity],
+            "nulls": self.nulls[:capacity],
+        }
 
     def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None:
         arena, lengths = saved["arena"], saved["lengths"]
@@ -527,9 +519,9 @@ class _ByteKeys:
         self.arena[: len(arena)] = arena
         self.lengths[:capacity] = lengths
         self.nulls[:capacity] = saved["nulls"]
-        ends = np.cumsum(np.maximum(lengths, 0), dtype=np.int64)
-        self.starts[:capacity] = ends - np.maximum(lengths, 0)
+        self.starts[:capacity] = saved["starts"]
         state[kernels.ARENA_END] = len(arena)
+        state[kernels.DEAD_BYTES] = len(arena) - int(np.maximum(lengths, 0).sum(dtype=np.int64))
 
 
 def _unless_all(valid: Uint8s) -> Uint8s | None:

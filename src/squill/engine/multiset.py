@@ -160,9 +160,9 @@ class Multisets:
         return offsets, out
 
     def save(self) -> dict[str, Ints]:
-        """Return copies of the arrays that `load` takes; byte strings are not among them."""
+        """Return the arrays that `load` takes, as they are; byte strings are not among them."""
         arena = self._state.arena
-        return {"arena": arena[: arena[kernels.TOP]].copy()}
+        return {"arena": arena[: arena[kernels.TOP]]}
 
     def load(self, saved: Mapping[str, Ints]) -> None:
         """Become what was saved: the same codes, in the same layout.

@@ -23,11 +23,11 @@ class Run:
 
     __slots__ = ("alive", "batch", "count", "ids")
 
-    def __init__(self, batch: Batch, ids: Int64s) -> None:
+    def __init__(self, batch: Batch, ids: Int64s, alive: npt.NDArray[np.bool_] | None = None) -> None:
         self.batch = batch
         self.ids = ids
-        self.alive: npt.NDArray[np.bool_] = np.ones(len(ids), np.bool_)
-        self.count = len(ids)
+        self.alive = np.ones(len(ids), np.bool_) if alive is None else alive
+        self.count = int(np.count_nonzero(self.alive))
 
     def compacted(self) -> Run:
         if self.count == len(self.ids):
@@ -74,7 +74,8 @@ class NumberedRows:
         for run in self._runs:
             places = np.searchsorted(run.ids, ids)
             inside = places < len(run.ids)
-            inside[inside] = run.ids[places[inside]] == ids[inside]
+            found = places[inside]
+            inside[inside] = (run.ids[found] == ids[inside]) & run.alive[found]
             if inside.any():
                 rows = places[inside]
                 run.alive[rows] = False
@@ -89,8 +90,8 @@ class NumberedRows:
         return Batch.concat(left) if left else None
 
     def save(self) -> OperatorState:
-        runs = [run.compacted() for run in self._runs]
-        return {"runs": [(run.batch, run.ids) for run in runs]}
+        # Closed rows are not left out: rows that stay where they are need not be written again.
+        return {"runs": [(run.batch, run.ids, run.alive) for run in self._runs]}
 
     def load(self, state: OperatorState) -> None:
-        self._runs = [Run(batch, ids) for batch, ids in state["runs"]]
+        self._runs = [Run(batch, ids, alive.copy()) for batch, ids, alive in state["runs"]]

@@ -76,9 +76,9 @@ class OpenEvents:
         return {
             "entries": self.entries.save(),
             "table": self._table.save(),
-            "chains": self._chains.copy(),
-            "end_of": self.end_of.copy(),
-            "is_open": self._is_open.copy(),
+            "chains": self._chains,
+            "end_of": self.end_of,
+            "is_open": self._is_open,
         }
 
     def load(self, state: OperatorState) -> None:

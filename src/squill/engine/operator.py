@@ -78,7 +78,11 @@ class Operator:
     # -- state --------------------------------------------------------------------------------------------
 
     def save(self) -> OperatorState:
-        """Return everything that later answers depend on; what it holds is not changed afterwards."""
+        """Return everything that later answers depend on, as it stands: valid until the operator is next called.
+
+        Arrays are views of the state, not copies. Who keeps them for longer copies them; `load` copies
+        what it is going to change.
+        """
         return {"clock": self.clock}
 
     def load(self, state: OperatorState) -> None:

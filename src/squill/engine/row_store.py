@@ -74,8 +74,8 @@ class RowStore:
         self._size = len(places)
 
     def save(self) -> OperatorState:
-        # A clone shares the buffers; the next extend copies them then.
-        return {"columns": {name: column.clone() for name, column in self._columns.items()}, "size": self._size}
+        # No clones: while one lives, the next extend copies the whole column.
+        return {"columns": dict(self._columns), "size": self._size}
 
     def load(self, state: OperatorState) -> None:
         self._columns = {name: column.clone() for name, column in state["columns"].items()}

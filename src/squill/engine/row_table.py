@@ -70,7 +70,7 @@ class RowTable:
                 self._place[live] = np.arange(len(live))
 
     def save(self) -> OperatorState:
-        return {"table": self._table.save(), "store": self._store.save(), "place": self._place.copy()}
+        return {"table": self._table.save(), "store": self._store.save(), "place": self._place}
 
     def load(self, state: OperatorState) -> None:
         self._table.load(state["table"])

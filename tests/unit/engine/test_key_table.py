@@ -342,13 +342,15 @@ def test_loading_replaces_what_was_there() -> None:
     assert slots_of(table, ["b"]) == [0]
 
 
-def test_saved_arrays_do_not_change_with_the_table() -> None:
-    table = KeyTable([pl.Int64()])
-    slots_of(table, [1, 2])
-    saved = table.save()
+@pytest.mark.parametrize("dtype", [pl.Int64(), pl.String()], ids=str)
+def test_a_loaded_table_does_not_change_with_the_saved_one(dtype: pl.DataType) -> None:
+    table, copy = KeyTable([dtype]), KeyTable([dtype])
+    table.slots([column(dtype, [1, 2])])
+    copy.load(table.save())
     table.release(np.array([0]))
-    slots_of(table, [9])
-    assert saved["words"].ravel().tolist() == [1, 2]
+    table.slots([column(dtype, [9, 10, 11])])
+    assert copy.gather(np.array([0, 1]), ["k"])[0].to_list() == column(dtype, [1, 2]).to_list()
+    assert copy.find([column(dtype, [1, 9])]).tolist() == [0, -1]
 
 
 def test_loading_another_hash_version_is_refused() -> None:

@@ -141,7 +141,7 @@ class Interned:
         return gone
 
     def save(self) -> OperatorState:
-        return {"table": self.table.save(), "references": self.references.copy()}
+        return {"table": self.table.save(), "references": self.references}
 
     def load(self, state: OperatorState) -> None:
         self.table.load(state["table"])
@@ -221,11 +221,11 @@ class StoredColumn:
         """Become the null row and these rows."""
         self._pieces = [self.gather(np.concatenate([np.zeros(1, np.int64), rows])).rechunk()]
 
-    def save(self) -> pl.Series:
-        return pl.concat(self._pieces, rechunk=True)
+    def save(self) -> list[pl.Series]:
+        return list(self._pieces)
 
-    def load(self, saved: pl.Series) -> None:
-        self._pieces = [saved]
+    def load(self, saved: list[pl.Series]) -> None:
+        self._pieces = list(saved)
 
 
 class Stored:
@@ -264,7 +264,7 @@ class Stored:
 
     def save(self) -> OperatorState:
         columns = [column.save() for column in self.columns]
-        return {"places": self._places.copy(), "rows": self._rows, "live": self._live, "columns": columns}
+        return {"places": self._places, "rows": self._rows, "live": self._live, "columns": columns}
 
     def load(self, state: OperatorState) -> None:
         self._places = state["places"].copy()
@@ -366,7 +366,7 @@ class RowCodes:
             self._store.forget(gone)
 
     def save(self) -> OperatorState:
-        return {"ids": self.interned.save(), "store": self._store.save(), "prefixes": self.prefixes.copy()}
+        return {"ids": self.interned.save(), "store": self._store.save(), "prefixes": self.prefixes}
 
     def load(self, state: OperatorState) -> None:
         self.interned.load(state["ids"])

@@ -63,7 +63,7 @@ class DistinctFold(Fold):
         self._pairs.settle()
 
     def save(self) -> OperatorState:
-        return {"pairs": self._pairs.save(), "counts": self._counts.copy()}
+        return {"pairs": self._pairs.save(), "counts": self._counts}
 
     def load(self, state: OperatorState) -> None:
         self._pairs.load(state["pairs"])

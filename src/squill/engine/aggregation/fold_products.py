@@ -42,7 +42,7 @@ class FloatProductFold(Fold):
         return series_from(self.call.placeholder, out, valid, pl.Float64())
 
     def save(self) -> OperatorState:
-        return {"state": self._state.copy()}
+        return {"state": self._state}
 
     def load(self, state: OperatorState) -> None:
         self._state = state["state"].copy()
@@ -78,7 +78,7 @@ class IntegerProductFold(FloatProductFold):
         return series_from(self.call.placeholder, out, valid, pl.Int64())
 
     def save(self) -> OperatorState:
-        return {**super().save(), "exact": self._exact.copy()}
+        return {**super().save(), "exact": self._exact}
 
     def load(self, state: OperatorState) -> None:
         super().load(state)

@@ -138,7 +138,7 @@ class Ordered:
 
     def save(self) -> OperatorState:
         if self._is_running:
-            return {"counts": self._counts.copy(), "lows": self._lows.copy(), "highs": self._highs.copy()}
+            return {"counts": self._counts, "lows": self._lows, "highs": self._highs}
         return self._multisets.save()
 
     def load(self, state: OperatorState) -> None:

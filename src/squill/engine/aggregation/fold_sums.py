@@ -80,7 +80,7 @@ class CountFold(Fold):
         return series_from(self.call.placeholder, out, None, pl.Int64())
 
     def save(self) -> OperatorState:
-        return {"counts": self._counts.copy()}
+        return {"counts": self._counts}
 
     def load(self, state: OperatorState) -> None:
         self._counts = state["counts"].copy()
@@ -113,7 +113,7 @@ class IntegerSumFold(Fold):
         return series_from(self.call.placeholder, out, None, self.call.dtype)
 
     def save(self) -> OperatorState:
-        return {"sums": self._sums.copy()}
+        return {"sums": self._sums}
 
     def load(self, state: OperatorState) -> None:
         self._sums = state["sums"].copy()
@@ -148,7 +148,7 @@ class DecimalSumFold(Fold):
         return series_from(self.call.placeholder, (high, low), None, self.call.dtype)
 
     def save(self) -> OperatorState:
-        return {"sums": self._sums.copy()}
+        return {"sums": self._sums}
 
     def load(self, state: OperatorState) -> None:
         self._sums = state["sums"].copy()
@@ -186,7 +186,7 @@ class FloatSumFold(Fold):
         )
 
     def save(self) -> OperatorState:
-        return {"sums": self._sums.copy()}
+        return {"sums": self._sums}
 
     def load(self, state: OperatorState) -> None:
         self._sums = state["sums"].copy()

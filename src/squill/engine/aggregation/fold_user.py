@@ -187,7 +187,7 @@ class ChangeFold(Fold):
         return self._user.finish(out, valid)
 
     def save(self) -> OperatorState:
-        return {"states": [state.copy() for state in self._states]}
+        return {"states": list(self._states)}
 
     def load(self, state: OperatorState) -> None:
         self._states = [array.copy() for array in state["states"]]

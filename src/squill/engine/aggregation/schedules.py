@@ -133,10 +133,10 @@ class Schedule:
     def save(self) -> OperatorState:
         cells = int(self.state[kernels.CELLS])
         return {
-            "slots": self.slots.copy(),
-            "state": self.state.copy(),
-            "cell_slot": self._cell_slot[:cells].copy(),
-            "cell_time": self._cell_time[:cells].copy(),
+            "slots": self.slots,
+            "state": self.state,
+            "cell_slot": self._cell_slot[:cells],
+            "cell_time": self._cell_time[:cells],
         }
 
     def load(self, state: OperatorState) -> None:
@@ -231,12 +231,15 @@ class FifoSchedule(Schedule):
         return self._tail - int(self.state[kernels.HEAD])
 
     def save(self) -> OperatorState:
-        live = slice(int(self.state[kernels.HEAD]), self._tail)
+        # Rows that have left stay in front, so that those behind them keep their places from one save to the
+        # next: a log of what changed is short then. Once they are the greater part they are not worth it.
+        if 2 * int(self.state[kernels.HEAD]) > self._tail:
+            self._make_room(0)
         saved = super().save()
-        saved["state"][kernels.HEAD] = 0
-        saved["queue_end"] = self._queue_end[live].copy()
-        saved["queue_slot"] = self._queue_slot[live].copy()
-        saved["columns"] = [(values[live].copy(), valid[live].copy()) for values, valid in self._columns]
+        used = slice(0, self._tail)
+        saved["queue_end"] = self._queue_end[used]
+        saved["queue_slot"] = self._queue_slot[used]
+        saved["columns"] = [(values[used], valid[used]) for values, valid in self._columns]
         return saved
 
     def load(self, state: OperatorState) -> None:
@@ -316,11 +319,11 @@ class GeneralSchedule(Schedule):
     def save(self) -> OperatorState:
         saved = super().save()
         waiting = int(self.state[kernels.HEAP])
-        saved["heap_end"] = self._heap_end[:waiting].copy()
-        saved["heap_row"] = self._heap_row[:waiting].copy()
-        saved["row_slot"] = self._row_slot.copy()
-        saved["free"] = self._free[: self._free_count].copy()
-        saved["columns"] = [(values.copy(), valid.copy()) for values, valid in self._columns]
+        saved["heap_end"] = self._heap_end[:waiting]
+        saved["heap_row"] = self._heap_row[:waiting]
+        saved["row_slot"] = self._row_slot
+        saved["free"] = self._free[: self._free_count]
+        saved["columns"] = list(self._columns)
         return saved
 
     def load(self, state: OperatorState) -> None:

@@ -64,7 +64,7 @@ class CountWindowOperator(Operator):
             "clock": self.clock,
             "keys": self._keys.save(),
             "entries": self._entries.save(),
-            "slots": self._slots.copy(),
+            "slots": self._slots,
             "instant": self._instant.save(),
         }
 

@@ -106,10 +106,10 @@ class SessionWindowOperator(Operator):
             "clock": self.clock,
             "keys": self._keys.save(),
             "entries": self._entries.save(),
-            "slots": self._slots.copy(),
-            "state": self._state.copy(),
-            "heap_end": self._heap_end[:waiting].copy(),
-            "heap_slot": self._heap_slot[:waiting].copy(),
+            "slots": self._slots,
+            "state": self._state,
+            "heap_end": self._heap_end[:waiting],
+            "heap_slot": self._heap_slot[:waiting],
         }
 
     def load(self, state: OperatorState) -> None:

@@ -116,13 +116,13 @@ class StitchOperator(Operator):
             "clock": self.clock,
             "table": self._table.save(),
             "groups": self._groups.save(),
-            "group_in_use": self._group_in_use.copy(),
+            "group_in_use": self._group_in_use,
             "schedule": self._schedule.save(),
             "open_starts": self._open_starts.save(),
             "ended": self._ended.save(),
-            "begun": self._begun.copy(),
-            "group_now": self._group_now.copy(),
-            "pending": self._pending.copy(),
+            "begun": self._begun,
+            "group_now": self._group_now,
+            "pending": self._pending,
         }
 
     def load(self, state: OperatorState) -> None:
