@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks import bare_loop, batches, joins, memory, patterns, relational, startup, stateless, windows
+from benchmarks import bare_loop, batches, checkpoint, joins, memory, patterns, relational, startup, stateless, windows
 from benchmarks.harness import Outcome, Spread
 from benchmarks.peers import polars_rewrites
 
@@ -109,6 +109,10 @@ def _startup(name: str, side: str, limit: float) -> Target:
     return Target(family="startup", name=name, what=side, figure=seconds(side), limit=limit, unit="s")
 
 
+def _checkpoint(side: str, limit: float, unit: str) -> Target:
+    return Target(family="checkpoint", name=checkpoint.NAME, what=side, figure=seconds(side), limit=limit, unit=unit)
+
+
 def _pushes(side: str, millions: float) -> Iterator[Target]:
     for name in batches.PUSHES:
         yield Target(
@@ -161,6 +165,16 @@ TARGETS = (
         figure=lambda outcome: Spread.of([outcome[memory.LATER].values[0] / outcome[memory.EARLY].values[0]]),
         limit=1.1,
     ),
+    Target(
+        family="checkpoint",
+        name=checkpoint.NAME,
+        what="rate over the disk's",
+        figure=lambda outcome: outcome.ratio(checkpoint.WHOLE, of=checkpoint.DISK),
+        limit=0.8,
+        at_least=True,
+    ),
+    _checkpoint(checkpoint.TOUCHED, 0.3, "s"),
+    _checkpoint(checkpoint.TOUCHED_BYTES, 30, "MB"),
     _startup(startup.IMPORT, startup.BEYOND, 0.2),
     _startup(startup.FIRST, startup.CACHED, 1.5),
     _startup(startup.FIRST, startup.EMPTY, 10),

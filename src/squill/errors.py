@@ -15,6 +15,7 @@
     │   └── SchemaChangedError                 files of one input that do not agree
     ├── SourceStateError (RuntimeError)    a source used after it was completed
     ├── StateFormatError                   saved state that does not belong to this plan or version
+    ├── CheckpointError (RuntimeError)     a checkpoint that is not there, damaged, of another plan or format
     ├── NumericOverflowError (OverflowError)   an answer that its type cannot hold
     │   └── TimeOverflowError                  a finite time outside the range of its type
     ├── UnboundedResultError               an answer without end
@@ -35,6 +36,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "BudgetExceededError",
+    "CheckpointError",
     "ClusterError",
     "ColumnNotFoundError",
     "DurationError",
@@ -146,6 +148,10 @@ class SourceStateError(SquillError, RuntimeError):
 
 class StateFormatError(SquillError):
     """Saved state that this plan or this version cannot take."""
+
+
+class CheckpointError(SquillError, RuntimeError):
+    """A checkpoint that cannot be written or restored: missing, damaged, or of another plan or format."""
 
 
 class NumericOverflowError(SquillError, OverflowError):

@@ -536,15 +536,23 @@ class Stream:
 
         return write_file(self._outside(), path, "ipc")
 
-    def subscribe(self, fn: Callable[[pl.DataFrame], object], emit: str = "changes") -> Subscription:
+    def subscribe(
+        self,
+        fn: Callable[[pl.DataFrame], object],
+        emit: str = "changes",
+        *,
+        restore: str | os.PathLike[str] | None = None,
+    ) -> Subscription:
         """Call `fn` with frames of results as the sources are pushed, on the caller's thread.
 
         `emit="closed"` gives each row once, as (start, end, payload), when time has passed its end;
         `emit="changes"` gives rows (time, diff, payload) whose sum of diffs up to t is the answer at t.
+        `restore=folder` goes on from what `Subscription.checkpoint(folder)` of the same query saved: push the
+        rows that come after; stored inputs are not read again.
         """
         from squill.engine.subscription import subscribe
 
-        return subscribe(self._outside(), fn, emit)
+        return subscribe(self._outside(), fn, emit, restore)
 
     def _outside(self) -> Node:
         if self._group is not None:

@@ -1,9 +1,16 @@
-"""Every operator is saved, pickled and loaded into a fresh one after every batch: the answer stays the same."""
+"""Every operator is saved and loaded into a fresh one after every batch: the answer stays the same.
+
+The state goes through a pickle, or through the files of a checkpoint, a new version after every batch.
+"""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -13,6 +20,8 @@ from squill.engine.compile import compile_plan
 from squill.engine.egress import CollectSink
 from squill.engine.ingress import Arrival
 from squill.engine.run import source_arrivals
+from squill.engine.state.folder import StoredState
+from squill.engine.state.journal import Journal
 from squill.errors import SquillError
 from squill.plan.node import Node
 from squill.plan.rewrite import rewrite
@@ -39,7 +48,33 @@ def arrivals_in_order(node: Node, batch_rows: int) -> Iterator[tuple[int, Arriva
         yield number, None
 
 
-def collect_with_restarts(query: Stream, batch_rows: int) -> pl.DataFrame:
+Passing = Callable[[Any], Any]
+
+
+def through_pickle(state: Any) -> Any:
+    return pickle.loads(pickle.dumps(state))
+
+
+class ThroughFiles:
+    """Writes every state as a version on the one before, and goes on from what it reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stored: StoredState | None = None
+
+    def __call__(self, state: Any) -> Any:
+        journal = Journal("any plan")
+        if self._stored is not None:
+            self._stored.go_on(journal)
+        # What the disk has when the power fails is not asked here.
+        with patch("os.fsync"):
+            journal.checkpoint(self._folder, state)
+            journal.wait()
+        self._stored = StoredState(self._folder)
+        return self._stored.read()
+
+
+def collect_with_restarts(query: Stream, batch_rows: int, pass_on: Passing = through_pickle) -> pl.DataFrame:
     node = rewrite(query.plan)
     pipeline = compile_plan(node, CollectSink(node))
     for number, arrival in arrivals_in_order(node, batch_rows):
@@ -51,9 +86,9 @@ def collect_with_restarts(query: Stream, batch_rows: int) -> pl.DataFrame:
                 entry.push(arrival.batch)
             if arrival.clock is not None:
                 entry.advance(arrival.clock)
-        saved = pickle.dumps(pipeline.save())
+        saved = pass_on(pipeline.save())
         pipeline = compile_plan(node, CollectSink(node))
-        pipeline.load(pickle.loads(saved))
+        pipeline.load(saved)
     sink = pipeline.sink
     assert isinstance(sink, CollectSink)
     return sink.frame()
@@ -69,6 +104,16 @@ def assert_restarts_change_nothing(query: Stream) -> None:
         assert_same_events(collect_with_restarts(query, batch_rows), expected, scale=1e3)
 
 
+def assert_checkpoints_change_nothing(query: Stream) -> None:
+    note(describe(query))
+    try:
+        expected = query.collect()
+    except SquillError:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        assert_same_events(collect_with_restarts(query, 2, ThroughFiles(Path(folder))), expected, scale=1e3)
+
+
 @thorough
 @given(asked(ENABLED, streams(edges=HAS_EVENTS_SOURCE)))
 def test_chains_survive_a_restart_at_every_batch(query: Stream) -> None:
@@ -81,5 +126,15 @@ def test_each_step_survives_a_restart_at_every_batch(step: str) -> None:
     @given(asked([step], streams(edges=HAS_EVENTS_SOURCE, max_rows=15), most=1))
     def survives(query: Stream) -> None:
         assert_restarts_change_nothing(query)
+
+    survives()
+
+
+@pytest.mark.parametrize("step", ENABLED)
+def test_each_step_survives_checkpoints(step: str) -> None:
+    @settings(thorough, max_examples=6)
+    @given(asked([step], streams(edges=HAS_EVENTS_SOURCE, max_rows=12), most=2))
+    def survives(query: Stream) -> None:
+        assert_checkpoints_change_nothing(query)
 
     survives()

@@ -31,6 +31,7 @@ __all__ = [
     "as_int64",
     "bytes_of",
     "decimal_limbs",
+    "fixed_width",
     "read_only",
     "series_from",
     "series_from_bytes",
@@ -151,6 +152,11 @@ def _view(series: pl.Series, dtype_class: type[pl.DataType]) -> Array | None:
     if dtype_class is pl.Boolean and len(series) < _FEW:
         return read_only(series.to_numpy().view(_UINT8))
     return None
+
+
+def fixed_width(dtype: pl.DataType) -> bool:
+    """Say whether columns of this type have physical values for `values_of`."""
+    return type(dtype) in _PHYSICAL
 
 
 def values_of(series: pl.Series) -> Array:

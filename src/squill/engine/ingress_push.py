@@ -57,6 +57,8 @@ class Feed:
         self._listeners: list[Listener] = []
         self._begun = False
         self._completed = False
+        self._pushes = 0
+        self._resumed_at: int | None = None
         self._pending: list[Batch] = []
         self._pending_rows = 0
         self._pending_since = 0.0
@@ -89,6 +91,25 @@ class Feed:
             )
         self._listeners.append(listener)
 
+    def check_resumable(self, state: OperatorState) -> None:
+        """Raise when the source cannot go on from this state."""
+        fresh = not (self._begun or self._completed or self._listeners)
+        together = self._resumed_at == state["pushes"] and self._pushes == self._resumed_at
+        if not (fresh or together):
+            raise SourceStateError(
+                f"source {self.node.label!r} cannot be restored: it has begun, or other queries over it have not "
+                "been restored to the same point",
+                "make the source anew, restore all its queries, each from a checkpoint taken between the same two "
+                "pushes, then push the rows that come after.",
+            )
+
+    def resume(self, listener: Listener, state: OperatorState) -> None:
+        """Add a running query that was saved together with this state, which becomes the source's."""
+        if self._resumed_at is None:
+            self.load(state)
+            self._resumed_at = self._pushes
+        self._listeners.append(listener)
+
     def detach(self, listener: Listener) -> None:
         self._listeners = [item for item in self._listeners if item is not listener]
 
@@ -104,6 +125,7 @@ class Feed:
         columns, size = self._columns(data)
         rows = self._admit(columns, size)
         self._begun = True
+        self._pushes += 1
         if rows is not None:
             if not self._pending:
                 self._pending_since = self._now()
@@ -296,9 +318,12 @@ class Feed:
 
     def save(self) -> OperatorState:
         """Return what is needed to go on after everything pending was flushed."""
-        self.flush()
+        # Asked by a query that is just being given results, nothing is pending: others have yet to get theirs.
+        if self._pending:
+            self.flush()
         return {
             "buffer": self._buffer.save(),
+            "pushes": self._pushes,
             "empty": self._reader.empty,
             "begun": self._begun,
             "completed": self._completed,
@@ -308,6 +333,6 @@ class Feed:
 
     def load(self, state: OperatorState) -> None:
         self._buffer.load(state["buffer"])
-        self._reader.empty = state["empty"]
         self._begun, self._completed = state["begun"], state["completed"]
+        self._pushes, self._reader.empty = state["pushes"], state["empty"]
         self._last_punctuation, self._first_row_left = state["last_punctuation"], state["first_row_left"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from squill.plan.node import Node
 
-__all__ = ["explain"]
+__all__ = ["explain", "node_line"]
 
 
 def explain(root: Node) -> str:
@@ -25,13 +25,18 @@ def explain(root: Node) -> str:
         if uses[id(node)] > 1:
             numbers[id(node)] = len(numbers) + 1
             mark = f"#{numbers[id(node)]} "
-        time = "relational" if node.time is None else f"{node.time}; {node.properties.describe()}"
-        lines.append(f"{indent}{mark}{node.name}({node.details()})  -> {node.schema!r}  [{time}]")
+        lines.append(f"{indent}{mark}{node_line(node)}")
         for parent in node.inputs:
             write(parent, depth + 1)
 
     write(root, 0)
     return "\n".join(lines)
+
+
+def node_line(node: Node) -> str:
+    """Return what the node does, the columns it gives, and what is known of its lifetimes."""
+    time = "relational" if node.time is None else f"{node.time}; {node.properties.describe()}"
+    return f"{node.name}({node.details()})  -> {node.schema!r}  [{time}]"
 
 
 def _count_uses(root: Node) -> dict[int, int]:

@@ -1,0 +1,128 @@
+"""What a checkpoint costs: a gigabyte of state written whole, a hundredth of its keys touched, and read back.
+
+The state is that of a count, a sum and a mean per key over events that never end, 7 M keys at full size. The disk is
+measured beside it, round by round, with the same bytes in one sequential write: machines' disks differ, and a
+shared one differs from minute to minute. Both sides end with the bytes on the disk (fsync).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+import squill as sq
+from benchmarks import data
+from benchmarks.harness import DifferentAnswerError, Experiment, Measured, Outcome, Settings
+from squill.engine.subscription import Subscription
+from squill.pushed import PushedSource
+
+__all__ = ["CPU", "DISK", "NAME", "RESTORED", "TOUCHED", "TOUCHED_BYTES", "WHOLE", "experiments"]
+
+FAMILY = "checkpoint"
+NAME = "count, sum and mean per key"
+WHOLE, DISK, RESTORED = "everything", "the disk, as many bytes", "restored"
+TOUCHED, TOUCHED_BYTES, CPU = "1 % of the keys touched", "written then", "of that, computing"
+KEYS_OF_EVENTS = 0.7
+BATCH_ROWS = 1_000_000
+PIECE = 8 * 1024 * 1024
+SCHEMA = {"t": pl.Int64, "k": pl.Int64, "x": pl.Int64, "y": pl.Float64}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """One query's checkpoints; the keys are pushed once, the checkpoints made in every round."""
+
+    family: str = FAMILY
+    name: str = NAME
+
+    def check(self, settings: Settings) -> None:
+        with _folder() as folder:
+            source, subscription = started(None)
+            push(source, np.arange(10_000), 0)
+            subscription.checkpoint(folder)
+            push(source, np.arange(100), 1)
+            subscription.checkpoint(folder)
+            found: list[pl.DataFrame] = []
+            again, _ = started(folder, found)
+            push(again, np.arange(50), 2)
+            again.complete()
+            last = pl.concat(found).filter(pl.col("diff") == 1, pl.col("time") == 2)
+            if set(last["n"]) != {3} or last.height != 50:
+                raise DifferentAnswerError("checkpoint: a restored query gives other counts")
+
+    def measure(self, settings: Settings) -> Outcome:
+        keys = int(settings.events * KEYS_OF_EVENTS)
+        source, subscription = started(None)
+        order, random = np.random.default_rng(0).permutation(keys), np.random.default_rng(1)
+        for first in range(0, keys, BATCH_ROWS):
+            push(source, order[first : first + BATCH_ROWS], 0)
+        source.punctuate(1)
+        figures: dict[str, list[float]] = {name: [] for name in (WHOLE, DISK, TOUCHED, CPU, TOUCHED_BYTES, RESTORED)}
+        for number in range(settings.runs):
+            with _folder() as folder:
+                began = time.perf_counter()
+                written = subscription.checkpoint(folder)
+                figures[WHOLE].append(time.perf_counter() - began)
+                figures[DISK].append(sequential_write(folder.parent / "plain", written))
+                push(source, random.integers(0, keys, keys // 100), 2 * number + 1)
+                source.punctuate(2 * number + 2)
+                began, busy = time.perf_counter(), time.process_time()
+                figures[TOUCHED_BYTES].append(subscription.checkpoint(folder) / 1e6)
+                figures[TOUCHED].append(time.perf_counter() - began)
+                figures[CPU].append(time.process_time() - busy)
+                began = time.perf_counter()
+                started(folder)
+                figures[RESTORED].append(time.perf_counter() - began)
+        measured = tuple(
+            Measured(name=name, values=tuple(values), unit="MB" if name == TOUCHED_BYTES else "s")
+            for name, values in figures.items()
+        )
+        size = Measured(name="state", values=(written / 1e6,), unit="MB")
+        return Outcome(family=self.family, name=self.name, measured=(*measured, size))
+
+
+def experiments() -> list[Experiment]:
+    return [Checkpoints()]
+
+
+def started(restore: Path | None, found: list[pl.DataFrame] | None = None) -> tuple[PushedSource, Subscription]:
+    source = sq.source(SCHEMA, start="t", lifetime="open")
+    query = source.group_aggregate("k", n=sq.count(), s=sq.sum("x"), m=sq.mean("y"))
+    return source, query.subscribe((lambda _: None) if found is None else found.append, restore=restore)
+
+
+def push(source: PushedSource, keys: np.ndarray[tuple[int], np.dtype[np.int64]], t: int) -> None:
+    source.push(pl.DataFrame({"t": np.full(len(keys), t), "k": keys, "x": keys, "y": keys * 0.5}))
+
+
+def sequential_write(path: Path, size: int) -> float:
+    """Return the seconds that the disk takes for so many bytes, in pieces as large as ours."""
+    content = np.random.default_rng(0).integers(0, 256, PIECE, np.uint8).data
+    began = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(size // PIECE):
+            file.write(content)
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - began
+    path.unlink()
+    return seconds
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    # Beside the data: the system's folder for temporary files may lie in memory.
+    data.FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="checkpoint-", dir=data.FOLDER))
+    try:
+        yield folder / "state"
+    finally:
+        shutil.rmtree(folder)

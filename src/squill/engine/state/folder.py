@@ -1,0 +1,98 @@
+"""A checkpoint read back: its manifest, its state, and a journal that goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from squill.engine.columns import read_only
+from squill.engine.state.chunks import Known, place_of
+from squill.engine.state.columns import dtype_from_text, series_from_parts
+from squill.engine.state.files import BLOCK, NO_HASHES, StateFiles
+from squill.engine.state.journal import Journal
+from squill.engine.state.kernels.blocks import hash_blocks
+from squill.engine.state.manifest import ARRAY_TYPE, Manifest, read_manifest
+from squill.engine.state.tree import decode
+from squill.errors import CheckpointError
+
+__all__ = ["StoredState"]
+
+Array = npt.NDArray[Any]
+Words = npt.NDArray[np.uint64]
+
+
+class StoredState:
+    """The state in a folder. Every byte is checked when it is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder)
+        self._files: StateFiles
+        self._hashes: dict[str, Words] = {}
+        self._known = Known()
+        self._columns: dict[int, pl.Series | Array] = {}
+
+    def read(self) -> Any:
+        """Return the state as it was saved."""
+        self.manifest, self._files = _opened(self.folder)
+        try:
+            return decode(self.manifest.tree, self)
+        finally:
+            self._files.close()
+
+    def go_on(self, journal: Journal) -> None:
+        """Let the journal's next checkpoint into this folder be a log; call it after `read`."""
+        journal.resume(self.folder, self.manifest, self._hashes, self._known)
+        self._columns = {}
+
+    def array(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        leaf, seed = self.manifest.leaves[path], self.manifest.seed
+        blocks = -(-leaf.size // BLOCK)
+        hashes = np.empty(blocks, np.uint64)
+        is_whole = not leaf.patches and leaf.size == leaf.base.size
+        words = self._files.part(leaf.base, hashes if is_whole else NO_HASHES)
+        if not is_whole:
+            base = words
+            words = np.zeros(blocks * BLOCK // 8, np.uint64)
+            words[: len(base)] = base[: len(words)]
+            for patch in leaf.patches:
+                self._files.apply(patch, words)
+            hash_blocks(read_only(words), np.uint64(seed), np.uint64(seed), hashes)
+        self._hashes[path] = hashes
+        return words.view(np.uint8)[: leaf.size].view(dtype).reshape(shape)
+
+    def rows(self, place: Sequence[int]) -> pl.Series | Array:
+        number, first, last = place
+        column = self._columns.get(number)
+        if column is None:
+            column = self._columns[number] = self._column(number)
+            at = place_of(column) if len(column) else None
+            if at is not None:
+                self._known.add(number, at)
+        return column[first:last]
+
+    def _column(self, number: int) -> pl.Series | Array:
+        chunk = self.manifest.chunks[number]
+        parts = {}
+        for name, (kind, part) in chunk.parts.items():
+            words = self._files.part(part)
+            parts[name] = read_only(words.view(np.uint8)[: part.size].view(np.dtype(kind)))
+        if chunk.dtype == ARRAY_TYPE:
+            return parts["values"]
+        return series_from_parts("", dtype_from_text(self.manifest.types[chunk.dtype]), chunk.rows, parts)
+
+
+def _opened(folder: Path) -> tuple[Manifest, StateFiles]:
+    """Return the manifest and its files. A run that is still going may replace both in between: then again."""
+    while True:
+        manifest = read_manifest(folder)
+        try:
+            return manifest, StateFiles(folder, manifest.files, manifest.seed)
+        except CheckpointError:
+            if read_manifest(folder).files == manifest.files:
+                raise
