@@ -1,4 +1,4 @@
-"""Joins: AS OF joins of trades with quotes, beside the tools that have them."""
+"""Joins: AS OF joins of trades with quotes, and joins of lifetimes, beside the tools that have them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 import squill as sq
-from benchmarks import data
+from benchmarks import data, interval_joins
 from benchmarks.harness import Comparison, Experiment, Side
 from benchmarks.peers.duck import duckdb_side
 
@@ -23,7 +23,7 @@ EVENTS_PER_QUOTE = 10
 
 
 def experiments() -> list[Experiment]:
-    return [asof()]
+    return [asof(), *interval_joins.experiments()]
 
 
 def asof() -> Comparison:

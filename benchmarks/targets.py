@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks import bare_loop, batches, checkpoint, joins, memory, patterns, relational, startup, stateless, windows
+from benchmarks import (
+    bare_loop,
+    batches,
+    checkpoint,
+    interval_joins,
+    joins,
+    memory,
+    patterns,
+    relational,
+    startup,
+    stateless,
+    windows,
+)
 from benchmarks.harness import Outcome, Spread
-from benchmarks.peers import polars_rewrites
+from benchmarks.peers import duck, polars_rewrites, spark_sql
 
 __all__ = ["Target", "Verdict", "verdicts"]
 
@@ -113,6 +125,10 @@ def _checkpoint(side: str, limit: float, unit: str) -> Target:
     return Target(family="checkpoint", name=checkpoint.NAME, what=side, figure=seconds(side), limit=limit, unit=unit)
 
 
+def _joins(name: str, what: str, figure: Figure, limit: float, *, at_least: bool = True, unit: str = "×") -> Target:
+    return Target(family="joins", name=name, what=what, figure=figure, limit=limit, at_least=at_least, unit=unit)
+
+
 def _pushes(side: str, millions: float) -> Iterator[Target]:
     for name in batches.PUSHES:
         yield Target(
@@ -154,6 +170,12 @@ TARGETS = (
     *_polars("stateless", [query.name for query in stateless.STRINGS], 1.1),
     *_polars("relational", relational.NAMES, 1.3),
     *_polars("joins", [joins.ASOF], 1.5),
+    _joins(interval_joins.FOLLOWED, "speed", speed(), 3, unit="M/s"),
+    _joins(interval_joins.FOLLOWED, "speed over Spark's", faster(spark_sql.SPARK), 10),
+    _joins(interval_joins.FOLLOWED, "speed over DuckDB's", faster(duck.DUCKDB), 1),
+    _joins(interval_joins.FOLLOWED, "speed over Polars'", faster(stateless.POLARS), 1),
+    _joins(interval_joins.NOT_FOLLOWED, "time over the join's", ratio(interval_joins.JOIN), 1.5, at_least=False),
+    _joins(interval_joins.OVERLAP, "time over DuckDB's", ratio(duck.DUCKDB), 1.5, at_least=False),
     *_cuts(list(batches.PLAIN_CUTS), 2),
     *_cuts(list(batches.FILTERED_CUTS), 4),
     *_pushes(batches.COALESCED, 1),
