@@ -12,7 +12,7 @@ import polars as pl
 __all__ = ["NotPlainError", "plain_copy"]
 
 SCALARS = frozenset({
-    type(None), bool, int, float, complex, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal,
+    type(None), bool, int, float, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal,
 })  # fmt: skip
 
 
@@ -47,5 +47,8 @@ def plain_copy(value: Any, where: str = "") -> Any:
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return value.copy()
     if kind is pl.Series or kind is pl.DataFrame:
+        types = [value.dtype] if kind is pl.Series else value.dtypes
+        if pl.Object in types:
+            raise NotPlainError(f"{where or 'it'} is a {kind.__name__} of Python objects")
         return value.clone()
     raise NotPlainError(f"{where or 'it'} is a {kind.__name__}")

@@ -2,7 +2,7 @@
 
 A node is described by its kind and its fields. Data is not part of a plan (the rows of a frame have been read by
 the time that state is saved), code is: a function counts by its bytecode, constants, names, defaults, the values
-it closes over and the globals it uses.
+it closes over and the globals it uses, a class by its methods.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def _describe_code_of(value: Any, above: tuple[int, ...]) -> Json:
         return [_describe(value.__func__, above), _kind(type(value.__self__))]
     if isinstance(value, types.FunctionType):
         return _describe_function(value, above)
-    if isinstance(value, (type, types.BuiltinFunctionType)):
+    if isinstance(value, type):
+        return [_kind(value), _methods(value, above)]
+    if isinstance(value, types.BuiltinFunctionType):
         return _kind(value)
     # Of other objects only the kind is known: their text may hold an address.
     return _kind(type(value))
@@ -120,6 +122,21 @@ def _describe_code_of(value: Any, above: tuple[int, ...]) -> Json:
 
 def _kind(value: Any) -> str:
     return f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', None)}"
+
+
+def _methods(kind: type, above: tuple[int, ...]) -> Json:
+    """Return the code of a class; its other attributes may be caches, and what the plan uses of them it holds."""
+    found: list[Json] = []
+    for base in kind.__mro__:
+        if _is_of_a_library(base):
+            continue
+        for name, item in sorted(vars(base).items()):
+            if isinstance(item, property):
+                parts: tuple[Any, ...] = (item.fget, item.fset)
+            else:
+                parts = (item.__func__ if isinstance(item, (staticmethod, classmethod)) else item,)
+            found += [[name, _describe(part, above)] for part in parts if isinstance(part, types.FunctionType)]
+    return found
 
 
 def _describe_function(function: types.FunctionType, above: tuple[int, ...]) -> Json:
@@ -136,9 +153,9 @@ def _describe_function(function: types.FunctionType, above: tuple[int, ...]) -> 
     ]
 
 
-def _is_of_a_library(function: types.FunctionType) -> bool:
-    """Say whether it is an importable function of an installed package; its code is not the program's."""
-    module = sys.modules.get(function.__module__)
+def _is_of_a_library(item: types.FunctionType | type) -> bool:
+    """Say whether it is an importable function or class of an installed package; its code is not the program's."""
+    module = sys.modules.get(item.__module__)
     file = getattr(module, "__file__", None) or ""
     return "site-packages" in file or file.startswith(sysconfig.get_path("stdlib"))
 

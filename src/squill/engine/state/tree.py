@@ -1,6 +1,7 @@
 """A state as JSON and arrays, and back.
 
-A state is what `Operator.save` returns: dicts, lists and tuples of arrays, Series, batches, numbers and text.
+A state is what `Operator.save` returns: dicts, lists and tuples of arrays, Series, frames, batches, numbers, dates
+and text.
 Its shape becomes JSON; arrays and Series go to a `Writer` under the path on which they were found; the rows of
 batches, which never change, go to it as rows. Whatever else is found is a bug of the operator that saved it.
 Reading a tree runs no code that the file names.
@@ -9,6 +10,8 @@ Reading a tree runs no code that the file names.
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import decimal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -127,6 +130,13 @@ class _Encoder:
             "parts": encoded,
         }  # fmt: skip
 
+    def moment(self, value: Any, path: str) -> Json:
+        """Dates, times and Decimals lie in a column of one row, which knows them all."""
+        return {KIND: "moment", "series": self.series(pl.Series([value]), path)}
+
+    def frame(self, value: pl.DataFrame, path: str) -> Json:
+        return {KIND: "frame", "height": value.height, "columns": self.a_list(value.get_columns(), path)}
+
     def batch(self, value: Batch, path: str) -> Json:
         columns = {}
         for name, column in value.columns.items():
@@ -164,6 +174,8 @@ _ENCODERS: tuple[tuple[type, Callable[[_Encoder, Any, str], Json]], ...] = (
     (list, _Encoder.a_list),
     (bytes, _Encoder.a_bytes),
     (range, _Encoder.a_range),
+    (pl.DataFrame, _Encoder.frame),
+    *((kind, _Encoder.moment) for kind in (dt.date, dt.time, dt.timedelta, decimal.Decimal)),
 )
 
 
@@ -211,6 +223,13 @@ class _Decoder:
         parts = {name: self.array(part, _below(path, name)) for name, part in tree["parts"].items()}
         return series_from_parts(tree["name"], dtype_from_text(tree["dtype"]), tree["size"], parts)
 
+    def moment(self, tree: Json, path: str) -> Any:
+        return self.series(tree["series"], path).to_list()[0]
+
+    def frame(self, tree: Json, path: str) -> pl.DataFrame:
+        columns = self.value(tree["columns"], path)
+        return pl.DataFrame(columns) if columns else pl.DataFrame(height=tree["height"])
+
     def batch(self, tree: Json, path: str) -> Batch:
         columns: Any = {name: self._reader.rows(rows) for name, rows in tree["columns"].items()}
         columns = {name: column.alias(name) for name, column in columns.items()}
@@ -236,4 +255,6 @@ _DECODERS: Mapping[str, Callable[[_Decoder, Json, str], Any]] = {
     "values": _Decoder.values,
     "bytes": _Decoder.a_bytes,
     "range": _Decoder.a_range,
+    "frame": _Decoder.frame,
+    "moment": _Decoder.moment,
 }

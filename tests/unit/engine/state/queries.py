@@ -15,6 +15,7 @@ from squill.engine.subscription import Subscription
 from squill.plan.codec import Codec
 from squill.pushed import PushedSource
 from squill.stream import Stream
+from tests.user_operators import OPERATORS, described
 
 SCHEMA = {
     "t": pl.Int64, "u": pl.Int64, "k": pl.Int64, "s": pl.String, "x": pl.Float64, "i": pl.Int32, "l": pl.List(pl.Int64),
@@ -86,6 +87,15 @@ def _stored() -> Stream:
     return sq.from_frame(frame, start="t")
 
 
+def _described(stream: Stream) -> Stream:
+    function, schema = described("d")
+    return stream.snapshot_apply(function, schema=schema)
+
+
+def _own(operator: type) -> Callable[[Stream], Stream]:
+    return lambda s: s.group_apply("k", lambda g: g.operator(operator, prefix="o", every=2))
+
+
 PER_KEY: dict[str, Callable[[], dict[str, Any]]] = {
     "counts": lambda: {"n": sq.count(), "m": sq.count_not_null("x")},
     "sums": lambda: {"a": sq.sum("x"), "b": sq.sum("i"), "c": sq.sum("d"), "d": sq.mean("x"), "e": sq.std("x")},
@@ -140,6 +150,10 @@ CASES: dict[str, Case] = {
         "k", n=sq.count(), a=sq.sum("x")
     )),
     "nested": _intervals(lambda s: s.group_aggregate("k", n=sq.count()).aggregate(m=sq.max("n"))),
+    "snapshot_apply": _intervals(lambda s: s.group_apply("k", _described)),
+    "snapshot_apply, edges": Case(lambda s: s.select("k").stitch().group_apply("k", _described), INTERVALS, "changes"),
+    **{f"operator {item.__name__}": _intervals(_own(item)) for item in OPERATORS},
+    **{f"operator {item.__name__}, changes": Case(_own(item), INTERVALS, "changes") for item in OPERATORS},
     "stragglers": _points(lambda s: s.hopping_window(10, 5).count(), disorder=sq.drop(wait=15)),
     "stragglers moved": _points(lambda s: s.count(), disorder=sq.adjust(wait=2)),
     "punctuated": _points(lambda s: s.tumbling_window(10).count(), punctuate_every=10),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -217,6 +217,43 @@ def test_functions_are_part_of_the_plan(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys.modules[__name__], "FACTOR", 4)
     with refused("is of another query:\n  there: map_batches"):
         running(mapped(2), tmp_path)
+
+
+class Total:
+    schema: ClassVar[dict[str, Any]] = {"n": pl.Int64}
+
+    def __init__(self, first: int = 0) -> None:
+        self.n = first
+
+    @property
+    def step(self) -> int:
+        return 1
+
+    def on_instant(self, t: int, starts: pl.DataFrame) -> dict[str, int]:
+        self.n += self.step
+        return {"n": self.n}
+
+    def save(self) -> int:
+        return self.n
+
+    def load(self, state: int) -> None:
+        self.n = state
+
+
+def own(**arguments: int) -> Query:
+    return lambda s: s.operator(Total, **arguments)
+
+
+def test_methods_of_own_operators_are_part_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, subscription, _ = running(own(first=2))
+    source.push({"t": 1, "k": 1})
+    subscription.checkpoint(tmp_path)
+    running(own(first=2), tmp_path)
+    with refused("is of another query:\n  there: operator.Total.first=2"):
+        running(own(first=3), tmp_path)
+    monkeypatch.setattr(Total, "step", property(lambda self: 2))
+    with refused("is of another query:\n  there: operator.Total.first=2"):
+        running(own(first=2), tmp_path)
 
 
 @pytest.mark.parametrize("what", ["state", "hash"])

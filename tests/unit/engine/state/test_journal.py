@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
@@ -41,7 +43,9 @@ def disk(folder: Path) -> int:
         np.float64(-0.0), list(range(100)),
         [float(i) for i in range(100)], [str(i) for i in range(100)], [b"x" * i for i in range(100)],
         [(i, i / 2) for i in range(100)], [(i, None if i % 2 else i) for i in range(100)], [2**70] * 100, [True] * 100,
-        {i: (i, 0.5) for i in range(100)}, {"a/b": 1, "a": {"b": 2}, "a~1b": 3},
+        {i: (i, 0.5) for i in range(100)}, {"a/b": 1, "a": {"b": 2}, "a~1b": 3}, dt.date(2020, 2, 29),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.datetime(2020, 1, 1, tzinfo=ZoneInfo("Europe/Rome")),
+        dt.timedelta(days=-1, microseconds=1), dt.time(1, 2, 3, 4), Decimal("-1.10"), [dt.date(2020, 1, 1)] * 100,
     ],
     ids=lambda value: repr(value)[:30],
 )  # fmt: skip
@@ -49,6 +53,15 @@ def test_plain_values_come_back_as_they_were(value: Any, tmp_path: Path) -> None
     found = saved(tmp_path, {"it": value})["it"]
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    "frame", [pl.DataFrame({"a": [1, None], "b": ["x", "y"]}), pl.DataFrame(), pl.DataFrame(height=3)], ids=str
+)
+def test_frames_come_back(frame: pl.DataFrame, tmp_path: Path) -> None:
+    found = saved(tmp_path, {"it": [frame]})["it"][0]
+    assert found.equals(frame)
+    assert (found.schema, found.height) == (frame.schema, frame.height)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 64, 65, 1000])
