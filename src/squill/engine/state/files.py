@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -29,6 +30,8 @@ Words = npt.NDArray[np.uint64]
 BLOCK = 8 * WORDS
 PIECE = 8 * 1024 * 1024
 """How much is hashed and written at a time: the hash leaves the bytes in the cache for the system to copy."""
+LARGE = 1024 * 1024
+"""From here on a piece is written by a thread."""
 NO_HASHES: Words = np.empty(0, np.uint64)
 
 
@@ -108,6 +111,8 @@ class StateFile:
         self._path = folder / name
         self._seed = np.uint64(seed)
         self._file = self._path.open("wb", buffering=0)
+        self._writer = ThreadPoolExecutor(1, "squill-write")  # its thread starts with the first large piece
+        self._under_way: Future[None] | None = None
 
     def add(self, blocks: Blocks, hashes: Words = NO_HASHES) -> Part:
         """Write all blocks; their hashes are written to `hashes` where it has room for them."""
@@ -130,24 +135,42 @@ class StateFile:
             count = len(piece) // WORDS
             checksum = np.uint64(hash_blocks(piece, self._seed, checksum, hashes[first : first + count]))
             first += count
-            self._write(piece)
+            self._queue(piece)
         return offset, int(checksum)
+
+    def _queue(self, words: Words) -> None:
+        """Write, large pieces while the next one is hashed; never more than one is under way."""
+        self._settle()
+        self.size += words.nbytes
+        if words.nbytes < LARGE:
+            self._write(words)
+        else:
+            self._under_way = self._writer.submit(self._write, words)
+
+    def _settle(self) -> None:
+        if self._under_way is not None:
+            under_way, self._under_way = self._under_way, None
+            under_way.result()
 
     def _write(self, words: Words) -> None:
         rest = memoryview(words.view(np.uint8))  # type: ignore[arg-type]
-        self.size += len(rest)
         while rest:
             rest = rest[self._file.write(rest) :]
 
     def finish(self) -> None:
         """Bring the file to the disk."""
+        self._settle()
         os.fsync(self._file.fileno())
-        self._file.close()
+        self._close()
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        self._file.close()
+        self._close()
         self._path.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        self._writer.shutdown()
+        self._file.close()
 
 
 def sync_folder(folder: Path) -> None:
