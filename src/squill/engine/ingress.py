@@ -15,6 +15,7 @@ from squill.engine.batch import Batch, Int64s
 from squill.engine.columns import as_int64, valid_of, values_of
 from squill.engine.kernels.lifetimes import bounds, bounds_and_order
 from squill.engine.promises import PromiseCheck
+from squill.engine.row_filter import RowFilter
 from squill.errors import InputError, TimeOverflowError
 from squill.plan.expressions import Expression
 from squill.plan.nodes import FrameSource, Source
@@ -40,7 +41,8 @@ class Arrival:
 def frame_batches(source: FrameSource, batch_rows: int) -> Iterator[Arrival]:
     """Yield the rows of a frame in time order."""
     columns = {series.name: series.rechunk() for series in source.frame.get_columns()}
-    batch = RowReader(source).read(columns, source.frame.height)
+    keep = None if source.predicate is None else RowFilter(source.predicate, source.time)
+    batch = RowReader(source, keep).read(columns, source.frame.height)
     yield from cut(batch.sorted_by_sync(), batch_rows)
 
 
@@ -54,17 +56,18 @@ class RowReader:
     """Turns pieces of a source's own columns into rows with lifetimes, in the order they stand.
 
     Errors name the input `label` and number rows from `first_row` on; `empty` counts rows that were left out
-    because they end where they start.
+    because they end where they start. With `keep` only the rows that it keeps come out, and only their times
+    are looked at beyond nulls: a filter that keeps few rows then costs no pass over the times of all.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, keep: RowFilter | None = None) -> None:
         self._source = source
+        self._keep = keep
         self._payload = tuple(source.schema)
         self._check = PromiseCheck(source)
         self.label = source.label
         self.first_row = 0
         self.empty = 0
-        self._in_order = False
         lifetime = source.lifetime
         self._is_point = lifetime is not None and lifetime.end is None and lifetime.kind == "point"
         dtype = None if lifetime is None else lifetime.start.dtype
@@ -77,15 +80,28 @@ class RowReader:
         lifetime = self._source.lifetime
         if lifetime is None:
             batch = Batch.relational(payload, size)
+        elif self._keep is None:
+            batch = self._lasting(columns, payload, lifetime)
         else:
-            starts = self._starts(columns, lifetime.start)
-            batch = Batch(starts, self._ends(columns, starts, lifetime), payload)
-            batch.is_ordered = self._in_order
+            batch = self._filtered(columns, payload, lifetime, self._keep)
         self._check(columns, self.first_row, self.label)
         self.first_row += size
         return self._without_empty(batch) if lifetime is not None and lifetime.end is not None else batch
 
-    def _starts(self, columns: Columns, start: Expression) -> Int64s:
+    def _lasting(self, columns: Columns, payload: dict[str, pl.Series], lifetime: Lifetime) -> Batch:
+        starts = self._ticks(columns, lifetime.start)
+        in_order = self._check_range(starts, starts, lifetime.start.name)
+        batch = Batch(starts, self._ends(columns, starts, lifetime), payload)
+        batch.is_ordered = in_order
+        return batch
+
+    def _filtered(self, columns: Columns, payload: dict[str, pl.Series], lifetime: Lifetime, keep: RowFilter) -> Batch:
+        starts = self._ticks(columns, lifetime.start)
+        batch = keep(Batch(starts, self._ends(columns, starts, lifetime), payload))
+        batch.is_ordered = self._check_range(batch.sync, starts, lifetime.start.name)
+        return batch
+
+    def _ticks(self, columns: Columns, start: Expression) -> Int64s:
         series = _evaluate(columns, start)
         if series.null_count():
             row = int(np.argmin(valid_of(series)))
@@ -93,16 +109,20 @@ class RowReader:
                 f"input {self.label!r}: the start time {start.name!r} is null in {self._shown(columns, row)}",
                 "remove such rows, or fill the time in, before giving the data to Squill.",
             )
-        ticks = values_of(series) if self._is_int64 else as_int64(series)[0]
-        low, high, self._in_order = bounds_and_order(ticks)
+        return values_of(series) if self._is_int64 else as_int64(series)[0]
+
+    def _check_range(self, ticks: Int64s, all_ticks: Int64s, name: str) -> bool:
+        """Refuse times that cannot be, naming the first of all the rows given; return whether they are in order."""
+        low, high, in_order = bounds_and_order(ticks)
         if len(ticks) and (low <= MINUS_INFINITY or high == INFINITY or (low < 0 and self._is_unsigned)):
-            raise self._out_of_range(start.name, int(np.argmax((ticks <= MINUS_INFINITY) | (ticks == INFINITY))))
+            wrong = (all_ticks <= (-1 if self._is_unsigned else MINUS_INFINITY)) | (all_ticks == INFINITY)
+            raise self._out_of_range(name, int(np.argmax(wrong)))
         if high == INFINITY - 1 and self._is_point:
             raise TimeOverflowError(
                 f"input {self.label!r}: the point at {high} ends outside the 64-bit range of times",
                 "use earlier times, or coarser ticks.",
             )
-        return ticks
+        return bool(in_order)
 
     def _out_of_range(self, name: str, row: int) -> InputError:
         return InputError(

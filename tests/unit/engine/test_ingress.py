@@ -72,3 +72,36 @@ def test_relational_rows_have_no_times() -> None:
 
 def test_keep_time_keeps_a_copy_of_the_time_columns() -> None:
     assert sq.from_frame({"t": [1], "u": [4]}, start="t", end="u", keep_time=True).collect().rows() == [(1, 4, 1, 4)]
+
+
+def filtered(times: list[int | None], keep: list[bool], dtype: pl.DataType | None = None) -> pl.DataFrame:
+    frame = pl.DataFrame({"t": pl.Series(times, dtype=dtype or pl.Int64()), "keep": keep})
+    return sq.from_frame(frame, start="t").where("keep").collect()
+
+
+def test_a_filter_before_the_sort_leaves_the_order_of_equal_times() -> None:
+    frame = pl.DataFrame({"t": [2, 1, 2, 1, 1], "x": [0, 1, 2, 3, 4]})
+    answer = sq.from_frame(frame, start="t").where(sq.col("x") != 3).collect()
+    assert answer.rows() == [(1, 2, 1), (1, 2, 4), (2, 3, 0), (2, 3, 2)]
+
+
+def test_a_null_time_is_refused_even_where_the_filter_drops_it() -> None:
+    with pytest.raises(InputError, match="is null in row 1"):
+        filtered([1, None], [True, False])
+
+
+def test_a_time_out_of_range_is_named_by_its_row_in_the_frame() -> None:
+    with pytest.raises(InputError, match="'t' in row 2 is outside"):
+        filtered([1, 2, INFINITY], [False, True, True])
+    with pytest.raises(InputError, match="'t' in row 1 is outside"):
+        filtered([1, 2**63, 3], [False, True, True], pl.UInt64())
+
+
+def test_the_time_of_a_row_that_is_filtered_out_may_be_any() -> None:
+    assert filtered([1, INFINITY, 3], [True, False, True])["start"].to_list() == [1, 3]
+
+
+def test_promises_are_checked_on_the_rows_that_a_filter_drops_too() -> None:
+    stream = sq.from_frame({"t": [1, 2, 3], "k": ["a", "b", "a"]}, start="t", unique="k")
+    with pytest.raises(InputError, match="row 2 repeats a key"):
+        stream.where(sq.col("k") == "b").collect()

@@ -119,12 +119,21 @@ class Source(Node):
         return f"{self.label}{times}, {len(self.schema)} columns"
 
 
+def _only(predicate: Expression | None) -> str:
+    return "" if predicate is None else f", only {str(predicate).partition('=')[2] or predicate}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FrameSource(Source):
     """Rows of a frame in memory."""
 
     frame: pl.DataFrame = field(compare=False)
     frame_id: int
+    predicate: Expression | None = None
+    """A filter that comes before times are checked and sorted, pushed down."""
+
+    def details(self) -> str:
+        return Source.details(self) + _only(self.predicate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +158,7 @@ class FileSource(Source):
         shown = f"{self.format} {files}, {shown}"
         if self.read is not None:
             shown += f", read=[{', '.join(self.read)}]"
-        if self.predicate is not None:
-            shown += f", only {str(self.predicate).partition('=')[2] or self.predicate}"
-        return shown
+        return shown + _only(self.predicate)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Let files be read without the rows that a filter would drop."""
+"""Let files and frames be read without the rows that a filter would drop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 from squill.plan.expression_text import load_tree, serialise
 from squill.plan.expressions import END, START, Expression
 from squill.plan.node import Node
-from squill.plan.nodes import FileSource, Select, Union, Where
+from squill.plan.nodes import FileSource, FrameSource, Select, Union, Where
 from squill.plan.nodes.movement import Split
 from squill.plan.rebuild import consumer_counts, rebuild
 from squill.plan.row_wise import walk as walk_expression
@@ -26,28 +26,38 @@ def push_filter_into_scan(root: Node) -> Node:
 
         where(predicate=x > 1)            union
           union                      →      file_source(…, only x > 1)
-            file_source(…)                  where(predicate=x > 1)
-            frame_source(…)                   frame_source(…)
+            file_source(…)                  frame_source(…, only x > 1)
+            frame_source(…)                 where(predicate=x > 1)
+            push_source(…)                    push_source(…)
+
+    A frame then has the order of its times checked, and its rows sorted, only where they are kept. A frame's rows
+    are all looked at, so columns between that may fail on a row keep the filter above them.
     """
     consumers = consumer_counts(root)
     # Of the nodes that were made; those that are not listed were made for one consumer.
     shared: set[int] = set()
 
-    def absorbed(predicate: Expression, node: Node) -> Node | None:
-        """Return the node without the rows that the predicate drops, or None when no scan below takes it."""
+    def absorbed(predicate: Expression, node: Node, *, passed_failing: bool = False) -> Node | None:
+        """Return the node without the rows that the predicate drops, or None when no scan below takes it.
+
+        `passed_failing`: on the way down it passed columns that may fail.
+        """
         if id(node) in shared:
             return None  # others need the rows, and a scan would be read twice
         match node:
             case FileSource():
                 return _read_less(node, predicate)
+            case FrameSource() if _has_times_to_check(node) and not passed_failing:
+                return _read_less(node, predicate)
             case Select() if _hands_on(node, predicate):
-                below = absorbed(predicate, node.parent)
+                failing = passed_failing or not all(map(_cannot_fail, node.columns))
+                below = absorbed(predicate, node.parent, passed_failing=failing)
                 return None if below is None else replace(node, parent=below)
             case Split():
-                below = absorbed(predicate, node.parent)
+                below = absorbed(predicate, node.parent, passed_failing=passed_failing)
                 return None if below is None else replace(node, parent=below)
             case Union():
-                pieces = [absorbed(predicate, parent) for parent in node.parents]
+                pieces = [absorbed(predicate, parent, passed_failing=passed_failing) for parent in node.parents]
                 if all(piece is None for piece in pieces):
                     return None
                 filtered = (
@@ -73,7 +83,12 @@ def _hands_on(select: Select, predicate: Expression) -> bool:
     return same.issuperset(predicate.roots)
 
 
-def _read_less(source: FileSource, predicate: Expression) -> FileSource | None:
+def _has_times_to_check(source: FrameSource) -> bool:
+    """True but for relational rows, and for intervals: rows of an empty lifetime go before a filter sees them."""
+    return source.lifetime is not None and source.lifetime.end is None
+
+
+def _read_less(source: FileSource | FrameSource, predicate: Expression) -> Node | None:
     if START in predicate.roots or END in predicate.roots:
         return None  # the times are made after reading
     if source.predicate is None:
@@ -84,8 +99,8 @@ def _read_less(source: FileSource, predicate: Expression) -> FileSource | None:
     return replace(source, predicate=_both(source.predicate, predicate))
 
 
-def _cannot_fail(predicate: Expression) -> bool:
-    return all(kind in CANNOT_FAIL for kind, _ in walk_expression(load_tree(predicate.serialised)))
+def _cannot_fail(expression: Expression) -> bool:
+    return all(kind in CANNOT_FAIL for kind, _ in walk_expression(load_tree(expression.serialised)))
 
 
 def _both(first: Expression, second: Expression) -> Expression:

@@ -19,7 +19,7 @@ __all__ = ["events_source", "file_source", "frame_source"]
 
 
 def frame_source(node: FrameSource) -> list[Row]:
-    return _table(node, node.frame)
+    return _table(node, node.frame if node.predicate is None else node.frame.filter(node.predicate.expr))
 
 
 def file_source(node: FileSource) -> list[Row]:

@@ -34,7 +34,7 @@ def filters_left(stream: Stream) -> int:
 def test_a_plan_without_anything_to_push_is_the_same_object(clicks: Stream) -> None:
     plan = clicks.with_duration(5).plan
     assert rewrite(plan) is plan
-    other = sq.from_frame({"t": [1], "x": [1]}, start="t").where(sq.col("x") > 1).select("x").plan
+    other = sq.from_frame({"t": [1], "u": [2], "x": [1]}, start="t", end="u").where(sq.col("x") > 1).select("x").plan
     assert rewrite(other) is other
 
 
@@ -84,8 +84,8 @@ def test_a_filter_above_a_union_moves_into_every_scan(clicks: Stream, views: Str
 
 
 def test_where_one_side_is_no_scan_the_filter_stands_on_it(clicks: Stream) -> None:
-    frame = sq.from_frame({"t": [5, 6], "k": [1, 2], "s": ["y", "z"], "x": [0.0, 0.0]}, start="t")
-    query = clicks.union(frame).where(sq.col("k") == 1)
+    rows = {"t": [5, 6], "u": [6, 7], "k": [1, 2], "s": ["y", "z"], "x": [0.0, 0.0]}
+    query = clicks.union(sq.from_frame(rows, start="t", end="u")).where(sq.col("k") == 1)
     assert filters_left(query) == 1
     assert scan_of(query).predicate is not None
     assert query.collect(sort=True)["s"].to_list() == ["1", "x", "y"]
@@ -218,6 +218,35 @@ def test_times_and_promises_are_read_though_nothing_above_uses_them(tmp_path: Pa
     stream = sq.scan(tmp_path / "a.parquet", start="t", end="u", unique="k").count()
     assert scan_of(stream).read == ()
     assert stream.collect().rows() == [(1, 2, 1), (2, 3, 2), (3, 4, 1)]
+
+
+POINTS = pl.DataFrame({"t": [3, 1, 2, 1], "u": [4, 2, 3, 1], "k": [1, 2, 1, 1], "s": ["x", "1", "2", "3"]})
+
+
+def test_a_filter_on_a_frame_moves_into_it() -> None:
+    query = sq.from_frame(POINTS, start="t").where(sq.col("k") == 1)
+    assert filters_left(query) == 0
+    assert query.collect().select("start", "s").rows() == [(1, "3"), (2, "2"), (3, "x")]
+    assert 'only [(col("k")) == (dyn int: 1)]' in query.explain("rewritten")
+
+
+def test_filters_on_a_frame_see_only_what_the_ones_before_kept() -> None:
+    query = sq.from_frame(POINTS, start="t").where(sq.col("s") != "x").where(sq.col("s").cast(pl.Int64) > 1)
+    assert filters_left(query) == 1
+    assert query.collect()["s"].to_list() == ["3", "2"]
+
+
+def test_a_filter_on_a_frame_of_intervals_or_relational_rows_stays() -> None:
+    # Rows of an empty lifetime are no events, and the filter must not meet them.
+    assert filters_left(sq.from_frame(POINTS, start="t", end="u").where(sq.col("k") == 1)) == 1
+    assert filters_left(sq.from_frame(POINTS).where(sq.col("k") == 1)) == 1
+
+
+def test_a_frame_that_is_used_twice_keeps_all_its_rows() -> None:
+    points = sq.from_frame(POINTS, start="t")
+    query = points.where(sq.col("k") == 1).union(points.where(sq.col("k") == 2))
+    assert filters_left(query) == 2
+    assert query.collect().height == 4
 
 
 def test_explain_shows_what_was_pushed(clicks: Stream) -> None:

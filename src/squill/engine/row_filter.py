@@ -1,0 +1,60 @@
+"""Keep the rows of a batch for which a predicate is true; null is not true."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from squill.engine.batch import Batch
+from squill.engine.columns import series_from, valid_of, values_of
+from squill.engine.comparisons import Comparison
+from squill.engine.expressions import Evaluator
+from squill.plan.expressions import Expression
+from squill.time import TimeType
+
+__all__ = ["RowFilter"]
+
+LARGE = 16_384
+"""From here on one Polars call over all columns beats one copy per column."""
+
+
+class RowFilter:
+    """Applies one predicate to batches; their rows need not be in order."""
+
+    def __init__(self, predicate: Expression, time: TimeType | None) -> None:
+        self._predicate = Evaluator([predicate], time, "where")
+        self._comparison = Comparison.of(predicate)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Return the rows that stay, in the order they stand; the batch itself when all of them do."""
+        mask = self._comparison(batch.columns) if self._comparison is not None else None
+        if mask is None:
+            (mask,) = self._predicate(batch).values()
+        return _kept_by_polars(batch, mask) if len(batch) >= LARGE else _kept(batch, mask)
+
+
+def _kept(batch: Batch, mask: pl.Series) -> Batch:
+    keep = values_of(mask).view(np.bool_)
+    if mask.null_count():
+        keep = keep & valid_of(mask).view(np.bool_)
+    return batch.filter(keep)
+
+
+def _kept_by_polars(batch: Batch, mask: pl.Series) -> Batch:
+    if mask.all(ignore_nulls=False):
+        return batch
+    times: dict[str, npt.NDArray[np.int64]] = {} if batch.is_timeless else {"sync": batch.sync}
+    if batch.duration is None:
+        times["other"] = batch.other
+    if batch.ids is not None:
+        times["ids"] = np.asarray(batch.ids)
+    # Numbered, so that no payload column can have the name of a time.
+    named = [series.alias(str(number)) for number, series in enumerate(batch.columns.values())]
+    whole = [*(series_from(name, array, None, pl.Int64()) for name, array in times.items()), *named]
+    kept = pl.DataFrame(whole).filter(mask)
+    columns = {name: kept[str(number)].alias(name) for number, name in enumerate(batch.columns)}
+    if batch.is_timeless:
+        return Batch.relational(columns, kept.height)
+    other = values_of(kept["other"]) if batch.duration is None else batch.duration
+    return Batch(values_of(kept["sync"]), other, columns, None if batch.ids is None else values_of(kept["ids"]))
