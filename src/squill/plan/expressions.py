@@ -206,6 +206,9 @@ def _bind_expr(expr: pl.Expr, scope: Scope, operator: str) -> list[Expression]:
             what = f"{operator}: {expr} cannot be kept in a plan: {error}"
             raise PlanError(what, "use built-in functions.") from error
     tree = load_tree(text)
+    match tree:
+        case {"Column": str(name)} if name in scope.schema:
+            return [column(name, scope.schema[name])]  # its type is known: nothing need be run to find it
     _refuse_whole_columns(tree, expr, scope, operator)
     tree = expand_arguments(tree, lambda selectors: _selected_names(selectors, scope, operator))
     selectors = selectors_of(tree)

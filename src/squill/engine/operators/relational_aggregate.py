@@ -7,6 +7,7 @@ from collections.abc import Callable
 import polars as pl
 
 from squill.engine.aggregation.folds import masked_inputs
+from squill.engine.aggregation.whole_sums import exact_sum, largest_magnitude
 from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
 from squill.engine.operator import Operator, OperatorState
@@ -70,6 +71,18 @@ def _widened(item: Expression, call: BoundAggregate) -> Expression:
     return Expression(serialise(expr), item.name, wide, item.roots)
 
 
+def _may_overflow(call: BoundAggregate, rows: int) -> bool:
+    """True for sums of long integers; of shorter ones 2^31 fit into 64 bits in any case."""
+    return call.kind == "sum" and call.dtype == pl.Int64() and (call.inputs[0].dtype == pl.Int64() or rows > 2**31)
+
+
+def _overflow(call: BoundAggregate) -> NumericOverflowError:
+    return NumericOverflowError(
+        f"aggregate {call}: the sum leaves the 64-bit range",
+        "sum a Float64 or a Decimal instead: sq.sum(sq.col('x').cast(pl.Float64)).",
+    )
+
+
 class RelationalAggregateOperator(Operator):
     """Holds the columns that are needed until the input ends; nothing comes out before."""
 
@@ -101,23 +114,37 @@ class RelationalAggregateOperator(Operator):
         columns = [pl.concat([batch.columns[name] for batch in self._held], rechunk=False) for name in names]
         self._held = []
         frame = pl.DataFrame(columns) if columns else pl.DataFrame({"rows": pl.repeat(0, rows, eager=True)})
-        groups = self._grouped(frame)
-        results = {call.placeholder: groups[call.placeholder] for call in self._node.calls}
-        values = Batch.relational(results, groups.height)
-        keys = {name: groups[name] for name in self._node.keys}
-        self.emit(Batch.relational({**keys, **self._results(values)}, groups.height))
+        computed = self._by_key(frame) if self._node.keys else self._whole(frame)
+        found = {series.name: series.rechunk() for series in computed}
+        groups = len(next(iter(found.values())))
+        results = {call.placeholder: found[call.placeholder].cast(call.dtype) for call in self._node.calls}
+        keys = {name: found[name] for name in self._node.keys}
+        self.emit(Batch.relational({**keys, **self._results(Batch.relational(results, groups))}, groups))
 
-    def _grouped(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def _whole(self, frame: pl.DataFrame) -> list[pl.Series]:
+        """The one row over everything; long integers are added exactly, which takes no longer than to wrap."""
+        exact: list[pl.Series] = []
+        others: list[pl.Expr] = []
+        for call in self._node.calls:
+            if not _may_overflow(call, frame.height):
+                others.append(self._lowered(call))
+                continue
+            total = exact_sum(frame.get_column(self._input_of[call.placeholder]))
+            if not -(2**63) <= total < 2**63:
+                raise _overflow(call)
+            exact.append(pl.Series(call.placeholder, [total], pl.Int64))
+        return [*exact, *(frame.lazy().select(*others).collect() if others else ())]
+
+    def _by_key(self, frame: pl.DataFrame) -> list[pl.Series]:
         aggregates = [self._lowered(call) for call in self._node.calls]
-        checks = [check for call in self._node.calls if (check := self._overflow_check(call, frame)) is not None]
-        keys = list(self._node.keys)
+        checked = [call for call in self._node.calls if self._is_large(call, frame)]
+        checks = [self._exact(call) for call in checked]
         # The lazy engine groups in pieces and is twice as fast as the eager one.
-        rows = frame.lazy()
-        grouped = rows.group_by(keys).agg(*aggregates, *checks) if keys else rows.select(*aggregates, *checks)
-        groups = grouped.collect()
-        self._refuse_overflow(groups)
-        typed = [pl.col(call.placeholder).cast(call.dtype) for call in self._node.calls]
-        return groups.with_columns(typed).rechunk()
+        groups = frame.lazy().group_by(list(self._node.keys)).agg(*aggregates, *checks).collect()
+        for call in checked:
+            if (groups[f"{call.placeholder}:exact"] != groups[call.placeholder].cast(pl.Int128)).any():
+                raise _overflow(call)
+        return groups.get_columns()
 
     def _lowered(self, call: BoundAggregate) -> pl.Expr:
         if call.kind == "count" and call.where is None:
@@ -126,25 +153,16 @@ class RelationalAggregateOperator(Operator):
         kind = "count_not_null" if call.kind == "count" else call.kind
         return LOWERINGS[kind](x, call).alias(call.placeholder)
 
-    def _overflow_check(self, call: BoundAggregate, frame: pl.DataFrame) -> pl.Expr | None:
-        """The exact sum beside the 64-bit one, where the values are large enough that it could differ."""
-        if call.kind != "sum" or call.dtype != pl.Int64():
-            return None
-        name = self._input_of[call.placeholder]
-        column = frame.get_column(name)
-        low, high = column.min(), column.max()
-        if low is None or max(abs(int(low)), abs(int(high))) * frame.height < 2**63:  # type: ignore[arg-type]
-            return None
-        return pl.col(name).cast(pl.Int128).sum().alias(f"{call.placeholder}:exact")
+    def _exact(self, call: BoundAggregate) -> pl.Expr:
+        """The exact sum beside the 64-bit one."""
+        return pl.col(self._input_of[call.placeholder]).cast(pl.Int128).sum().alias(f"{call.placeholder}:exact")
 
-    def _refuse_overflow(self, groups: pl.DataFrame) -> None:
-        for call in self._node.calls:
-            exact = f"{call.placeholder}:exact"
-            if exact in groups.columns and (groups[exact] != groups[call.placeholder].cast(pl.Int128)).any():
-                raise NumericOverflowError(
-                    f"aggregate {call}: the sum leaves the 64-bit range",
-                    "sum a Float64 or a Decimal instead: sq.sum(sq.col('x').cast(pl.Float64)).",
-                )
+    def _is_large(self, call: BoundAggregate, frame: pl.DataFrame) -> bool:
+        """True when some group's sum could leave 64 bits."""
+        if not _may_overflow(call, frame.height):
+            return False
+        column = frame.get_column(self._input_of[call.placeholder])
+        return largest_magnitude(column) * frame.height >= 2**63
 
     def save(self) -> OperatorState:
         return {"clock": self.clock, "held": list(self._held)}

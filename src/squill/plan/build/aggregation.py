@@ -25,15 +25,15 @@ def aggregate(node: Node, keys: Sequence[str], named: Mapping[str, object]) -> N
             raise PlanError(f"aggregate: {name!r} is a key of this group", "choose another name for the result.")
     bound = tuple(bind_call(call, node.scope) for call in distinct_calls(wanted))
     placeholders = Schema((call.placeholder, call.dtype) for call in bound)
-    columns = tuple(_output(name, expr, placeholders) for name, expr in wanted.items())
+    scope = Scope(placeholders, None, ends_known=False)
+    columns = tuple(_output(name, expr, scope) for name, expr in wanted.items())
     built = Aggregate(parent=node, keys=tuple(keys), calls=bound, columns=columns)
     if node.time is not None:
         built.schema.without_time_names("aggregate")
     return built
 
 
-def _output(name: str, given: AggregateExpr, placeholders: Schema) -> Expression:
-    scope = Scope(placeholders, None, ends_known=False)
+def _output(name: str, given: AggregateExpr, scope: Scope) -> Expression:
     return bind_one(given.expr, scope, f"aggregate {name}").renamed(name)
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.errors import InputError
 from squill.plan.node import walk
 from squill.plan.nodes import Aggregate, FileSource, Where
 from squill.plan.rewrite import rewrite
@@ -240,6 +241,15 @@ def test_a_filter_on_a_frame_of_intervals_or_relational_rows_stays() -> None:
     # Rows of an empty lifetime are no events, and the filter must not meet them.
     assert filters_left(sq.from_frame(POINTS, start="t", end="u").where(sq.col("k") == 1)) == 1
     assert filters_left(sq.from_frame(POINTS).where(sq.col("k") == 1)) == 1
+
+
+def test_a_column_that_fails_on_a_row_of_a_frame_fails_though_a_filter_would_drop_the_row() -> None:
+    points = sq.from_frame(POINTS, start="t")
+    assert filters_left(points.with_columns(n=sq.col("k") + 1).where(sq.col("k") == 2)) == 0
+    cast = points.with_columns(n=sq.col("s").cast(pl.Int64)).where(sq.col("k") == 2)
+    assert filters_left(cast) == 1
+    with pytest.raises(InputError, match="conversion"):
+        cast.collect()
 
 
 def test_a_frame_that_is_used_twice_keeps_all_its_rows() -> None:
