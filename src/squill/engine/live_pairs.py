@@ -110,10 +110,10 @@ class LivePairsOperator(AlignedOperator):
             **super().save(),
             "keys": self._keys.save(),
             "rows": [rows.save() for rows in self._rows],
-            "heads": self._heads.copy(),
-            "slot_of": [array.copy() for array in self._slot_of],
-            "following": [array.copy() for array in self._following],
-            "preceding": [array.copy() for array in self._preceding],
+            "heads": self._heads,
+            "slot_of": list(self._slot_of),
+            "following": list(self._following),
+            "preceding": list(self._preceding),
         }
 
     def load(self, state: OperatorState) -> None:

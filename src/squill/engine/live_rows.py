@@ -153,8 +153,8 @@ class LiveRows:
         return {
             "open": self._open.save(),
             "due": self._due.save(),
-            "end": self._end.copy(),
-            "forgotten": self._is_forgotten.copy(),
+            "end": self._end,
+            "forgotten": self._is_forgotten,
         }
 
     def load(self, state: OperatorState) -> None:

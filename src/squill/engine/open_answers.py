@@ -121,7 +121,7 @@ class OpenAnswers:
             "live": self._live,
             "next_id": self._next_id,
             "held": self._held.save(),
-            "held_ids": self._held_ids[: len(self._held)].copy(),
+            "held_ids": self._held_ids[: len(self._held)],
         }
 
     def load(self, state: OperatorState) -> None:

@@ -50,9 +50,9 @@ class ShownPartsOperator(LivePairsOperator):
     def save(self) -> OperatorState:
         return {
             **super().save(),
-            "shown_since": self._shown_since.copy(),
-            "numbers": self._numbers.copy(),
-            "counter": self._counter.copy(),
+            "shown_since": self._shown_since,
+            "numbers": self._numbers,
+            "counter": self._counter,
         }
 
     def load(self, state: OperatorState) -> None:

@@ -153,10 +153,10 @@ class AsofJoinOperator(AlignedOperator):
             **super().save(),
             "keys": self._keys.save(),
             "store": self._store.save(),
-            "latest": self._latest.copy(),
+            "latest": self._latest,
             "kept_keys": self._kept_keys,
             "open": self._open.save(),
-            "match_of": self._match_of.copy(),
+            "match_of": self._match_of,
         }
 
     def load(self, state: OperatorState) -> None:

@@ -96,7 +96,7 @@ class ConsecutivePairsOperator(Operator):
         return {
             "clock": self.clock,
             "keys": self._keys.save(),
-            "slots": self._slots.copy(),
+            "slots": self._slots,
             "store": self._store.save(),
             "instant": self._instant.save(),
             "ends": self._ends.save(),

@@ -255,9 +255,9 @@ class DetectOperator(Operator):
             "instant": self._instant.save(),
             "ends": self._ends.save(),
             "captures": self._captures.save(),
-            "state": self._state.copy(),
-            "arrays": [array.copy() for array in self._arrays()],
-            "computed": [array.copy() for array in self._computed],
+            "state": self._state,
+            "arrays": self._arrays(),
+            "computed": list(self._computed),
         }
 
     def _arrays(self) -> list[Array]:

@@ -86,7 +86,7 @@ class ExistsByCount(ShownPartsOperator):
         return passes
 
     def save(self) -> OperatorState:
-        return {**super().save(), "matches": self._matches.copy()}
+        return {**super().save(), "matches": self._matches}
 
     def load(self, state: OperatorState) -> None:
         super().load(state)

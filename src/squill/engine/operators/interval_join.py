@@ -70,9 +70,9 @@ class KeptRows:
         size = len(self.store)
         return {
             "store": self.store.save(),
-            "end": self.end[:size].copy(),
-            "slot": self.slot[:size].copy(),
-            "following": self.following[:size].copy(),
+            "end": self.end[:size],
+            "slot": self.slot[:size],
+            "following": self.following[:size],
             "after_sweep": self._after_sweep,
         }
 
@@ -140,7 +140,7 @@ class IntervalJoin(AlignedOperator):
 
     def save(self) -> OperatorState:
         sides = [side.save() for side in self._sides]
-        return {**super().save(), "keys": self._keys.save(), "heads": self._heads.copy(), "sides": sides}
+        return {**super().save(), "keys": self._keys.save(), "heads": self._heads, "sides": sides}
 
     def load(self, state: OperatorState) -> None:
         super().load(state)

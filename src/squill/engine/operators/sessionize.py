@@ -75,7 +75,7 @@ class SessionizeOperator(Operator):
         return {
             "clock": self.clock,
             "keys": self._keys.save(),
-            "slots": self._slots.copy(),
+            "slots": self._slots,
             "entries": self._entries.save(),
             "instant": self._instant.save(),
         }
