@@ -30,7 +30,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from squill.engine.columns import Array, Int64s, Uint8s, all_valid, read_only, series_from
+from squill.engine.columns import Array, Int64s, Uint8s, read_only, series_from
 from squill.engine.hashing import (
     HASH_VERSION,
     Bytes,
@@ -54,6 +54,7 @@ _FIRST_ARENA = 4096
 _MOST_SLOTS = 2**31 - 1
 _NO_LENGTHS = np.empty(0, dtype=np.int32)
 _NO_BYTES = np.empty(0, dtype=np.uint8)
+_NO_STARTS = read_only(np.empty(0, dtype=np.int64))
 
 
 class KeyTable:
@@ -120,7 +121,7 @@ class KeyTable:
 
     @property
     def arena_length(self) -> npt.NDArray[np.int32]:
-        """How many bytes each slot's key has; -1 for a slot without a key."""
+        """How many bytes each slot's key has; -1 for a slot without a key, -2 for null."""
         return read_only(self._bytes_form().lengths)
 
     def _bytes_form(self) -> _ByteKeys:
@@ -159,7 +160,7 @@ class KeyTable:
         elif code == kernels.GROW_SLOTS:
             self._grow_slots(2 * len(self._hashes))
         else:
-            self._bytes_form().grow_arena(code, keys, row, self._state)
+            self._bytes_form().grow_arena(int(keys[1][row]), self._state)
 
     def _grow_slots(self, size: int) -> None:
         if len(self._hashes) >= _MOST_SLOTS:
@@ -387,7 +388,6 @@ class _WordKeys:
 
     def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None:
         self.words[:capacity] = saved["words"]
-        self.nulls[:capacity] = saved["nulls"]
         self.saw_null = bool(self.nulls.any())
 
 
@@ -402,7 +402,7 @@ def _series_from_words(name: str, words: Int64s, valid: Uint8s | None, dtype: pl
 class _ByteKeys:
     """Keys as byte strings in an arena that is only written at its end, so that Series may share it.
 
-    A prepared batch is (offsets, data, validity); the nulls of a key of several columns are in its bytes.
+    A prepared batch is (starts, lengths, data); the nulls of a key of several columns are in its bytes.
     """
 
     def __init__(self, dtypes: Sequence[pl.DataType]) -> None:
@@ -411,46 +411,42 @@ class _ByteKeys:
         self.arena = np.empty(_FIRST_ARENA, dtype=np.uint8)
         self.starts = np.zeros(0, dtype=np.int64)
         self.lengths = np.zeros(0, dtype=np.int32)
-        self.nulls = np.zeros(0, dtype=np.uint8)
 
     def prepare(self, parts: list[Part]) -> _Prepared:
         part = parts[0]
         if self.is_plain and isinstance(part, Bytes):
-            return part.offsets, part.data, part.valid
-        size = len(part.valid)
-        offsets = np.zeros(size + 1, dtype=np.int64)
+            lengths = np.diff(part.offsets)
+            if part.has_nulls:
+                lengths[part.valid == 0] = kernels.NULL
+            return part.offsets, _checked(lengths), part.data
+        offsets = np.zeros(len(part.valid) + 1, dtype=np.int64)
         for part in parts:
             _add_lengths(part, offsets[1:])
+        lengths = offsets[1:].copy()
         np.cumsum(offsets, out=offsets)
         data = np.empty(offsets[-1], dtype=np.uint8)
         cursor = offsets[:-1].copy()
         for part in parts:
             _put(part, data, cursor)
-        return read_only(offsets), read_only(data), all_valid(size)
+        return read_only(offsets), _checked(lengths), read_only(data)
 
     def insert(
         self, keys: _Prepared, key_hashes: Hashes, row: int,
         table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots,
     ) -> tuple[int, int]:  # fmt: skip
         return kernels.insert_bytes(
-            *keys, key_hashes, row,
-            table, self.arena, self.starts, self.lengths, self.nulls, hashes, free, state, out,
-        )  # fmt: skip
+            *keys, key_hashes, row, table, self.arena, self.starts, self.lengths, hashes, free, state, out
+        )
 
     def find(self, keys: _Prepared, key_hashes: Hashes, table: Int64s, out: Slots) -> None:
-        kernels.find_bytes(*keys, key_hashes, table, self.arena, self.starts, self.lengths, self.nulls, out)
+        kernels.find_bytes(*keys, key_hashes, table, self.arena, self.starts, self.lengths, out)
 
     def grow(self, size: int) -> None:
         self.starts = _resized(self.starts, size)
         self.lengths = _resized(self.lengths, size)
-        self.nulls = _resized(self.nulls, size)
 
-    def grow_arena(self, code: int, keys: _Prepared, row: int, state: Int64s) -> None:
+    def grow_arena(self, needed: int, state: Int64s) -> None:
         """Move the living bytes to a new arena, half of which is free."""
-        offsets = keys[0]
-        needed = int(offsets[row + 1] - offsets[row])
-        if code == kernels.TOO_LONG:
-            raise OverflowError(f"a key of {needed} bytes is longer than {kernels.LONGEST_KEY} bytes")
         living = int(state[kernels.ARENA_END] - state[kernels.DEAD_BYTES])
         arena = np.empty(max(_FIRST_ARENA, _power_of_two(2 * (living + needed))), dtype=np.uint8)
         if state[kernels.DEAD_BYTES] == 0:
@@ -462,44 +458,44 @@ class _ByteKeys:
     def gather(self, slots: Slots, names: Sequence[str], end: int) -> list[pl.Series]:
         starts = np.empty(len(slots), dtype=np.int64)
         lengths = np.empty(len(slots), dtype=np.int32)
-        valid = np.empty(len(slots), dtype=np.uint8)
-        bad = kernels.byte_ranges(slots, self.starts, self.lengths, self.nulls, end, starts, lengths, valid)
+        bad = kernels.byte_ranges(slots, self.starts, self.lengths, end, starts, lengths)
         if bad >= 0:
             raise _no_key(slots, bad)
         if self.is_plain:
-            return [self._byte_series(names[0], starts, lengths, valid, self.dtypes[0])]
+            return [self._byte_series(names[0], starts, lengths, self.dtypes[0])]
         return [self._column(starts, name, dtype) for name, dtype in zip(names, self.dtypes, strict=True)]
 
     def _column(self, cursor: Int64s, name: str, dtype: pl.DataType) -> pl.Series:
         """Read the next column of keys of several and leave the cursor behind it."""
         size = len(cursor)
-        valid = np.empty(size, dtype=np.uint8)
-        if isinstance(dtype, pl.Decimal):
-            high, low = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-            kernels.take_limbs(self.arena, cursor, high, low, valid)
-            return series_from(name, (high, low), _unless_all(valid), dtype)
-        if isinstance(dtype, (pl.String, pl.Binary, pl.Categorical, pl.Enum)):
-            starts, lengths = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int32)
-            kernels.take_bytes(self.arena, cursor, starts, lengths, valid)
-            return self._byte_series(name, starts, lengths, valid, dtype)
-        words = np.empty(size, dtype=np.int64)
-        kernels.take_words(self.arena, cursor, words, valid)
-        return _series_from_words(name, words, _unless_all(valid), dtype)
+        words = _words_of(dtype)
+        out = np.zeros(words * size, dtype=np.int64)
+        starts, lengths = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int32)
+        kernels.take_column(self.arena, cursor, 8 * words, out.view(np.uint8), starts, lengths)
+        if words == 0:
+            return self._byte_series(name, starts, lengths, dtype)
+        valid = _unless_all(lengths)
+        if words == 2:
+            return series_from(name, (out[1::2], out[::2]), valid, dtype)
+        return _series_from_words(name, out, valid, dtype)
 
-    def _byte_series(self, name: str, starts: Int64s, lengths: Array, valid: Uint8s, dtype: pl.DataType) -> pl.Series:
+    def _byte_series(self, name: str, starts: Int64s, lengths: Array, dtype: pl.DataType) -> pl.Series:
         """Make a Series of views of the arena, or of a copy when it would keep a large arena alive."""
-        outside = kernels.total_length(lengths)
+        valid = _unless_all(lengths)
+        if valid is not None:
+            np.maximum(lengths, 0, out=lengths)
+        # Up to 12 bytes lie inside a view.
+        outside = int(lengths.sum(where=lengths > 12, dtype=np.int64))
         copies = np.empty(outside, dtype=np.uint8) if 8 * outside < len(self.arena) else _NO_BYTES
-        views = np.empty(2 * len(starts), dtype=np.uint64)
-        kernels.make_views(self.arena, starts, lengths, kernels.BUFFER_SHIFT, copies, views)
+        views = np.zeros(4 * len(starts), dtype=np.int32)
+        kernels.make_views(self.arena, starts, lengths, kernels.BUFFER_SHIFT, copies, views, views.view(np.uint8))
         if outside == 0:
             buffers = []
         elif len(copies) > 0:
             buffers = _view_buffers(copies)
         else:
             buffers = _view_buffers(self.arena)
-        some = _unless_all(valid)
-        validity = None if some is None else pa.py_buffer(np.packbits(some, bitorder="little"))
+        validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
         plain = pa.binary_view() if isinstance(dtype, pl.Binary) else pa.string_view()
         arrow = pa.Array.from_buffers(plain, len(starts), [validity, pa.py_buffer(views), *buffers])
         series = pl.Series(name, arrow)
@@ -510,7 +506,6 @@ class _ByteKeys:
             "arena": self.arena[: state[kernels.ARENA_END]],
             "starts": self.starts[:capacity],
             "lengths": self.lengths[:capacity],
-            "nulls": self.nulls[:capacity],
         }
 
     def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None:
@@ -518,14 +513,22 @@ class _ByteKeys:
         self.arena = np.empty(max(_FIRST_ARENA, _power_of_two(2 * len(arena))), dtype=np.uint8)
         self.arena[: len(arena)] = arena
         self.lengths[:capacity] = lengths
-        self.nulls[:capacity] = saved["nulls"]
         self.starts[:capacity] = saved["starts"]
         state[kernels.ARENA_END] = len(arena)
         state[kernels.DEAD_BYTES] = len(arena) - int(np.maximum(lengths, 0).sum(dtype=np.int64))
 
 
-def _unless_all(valid: Uint8s) -> Uint8s | None:
+def _unless_all(lengths: Array) -> Uint8s | None:
+    """Return which lengths are those of values, or None when all are."""
+    valid: Uint8s = (lengths >= 0).view(np.uint8)
     return None if valid.all() else valid
+
+
+def _checked(lengths: Int64s) -> Int64s:
+    longest = int(lengths.max(initial=0))
+    if longest > kernels.LONGEST_KEY:
+        raise OverflowError(f"a key of {longest} bytes is longer than {kernels.LONGEST_KEY} bytes")
+    return read_only(lengths)
 
 
 def _view_buffers(data: Uint8s) -> list[pa.Buffer]:
@@ -534,17 +537,26 @@ def _view_buffers(data: Uint8s) -> list[pa.Buffer]:
     return [pa.py_buffer(data[start : start + 2 * step - 1]) for start in range(0, len(data), step)]
 
 
+def _words_of(dtype: pl.DataType) -> int:
+    """Return how many words a value of the type is; 0 for bytes of any number."""
+    if isinstance(dtype, pl.Decimal):
+        return 2
+    return 0 if isinstance(dtype, (pl.String, pl.Binary, pl.Categorical, pl.Enum)) else 1
+
+
 def _add_lengths(part: Part, ends: Int64s) -> None:
-    if isinstance(part, Bytes):
-        kernels.add_byte_lengths(part.offsets, part.valid, ends)
-    else:
-        kernels.add_fixed_lengths(part.valid, 16 if isinstance(part, Limbs) else 8, ends)
+    """Add to each row's length: one byte for null or not, then the bytes of what is not null."""
+    inner = 4 + np.diff(part.offsets) if isinstance(part, Bytes) else 16 if isinstance(part, Limbs) else 8
+    ends += 1
+    ends += inner * part.valid
 
 
 def _put(part: Part, data: Uint8s, cursor: Int64s) -> None:
     if isinstance(part, Bytes):
-        kernels.put_bytes(part.offsets, part.data, part.valid, data, cursor)
-    elif isinstance(part, Limbs):
-        kernels.put_limbs(part.high, part.low, part.valid, data, cursor)
+        kernels.put_column(part.offsets, part.data, part.valid, 0, data, cursor)
+        return
+    if isinstance(part, Limbs):
+        words, width = read_only(np.stack((part.low, part.high), axis=1).reshape(-1)), 16
     else:
-        kernels.put_words(part.values, part.valid, data, cursor)
+        words, width = part.values, 8
+    kernels.put_column(_NO_STARTS, words.view(np.uint8), part.valid, width, data, cursor)

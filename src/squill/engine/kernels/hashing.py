@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.memory import load_half, load_word
 
 __all__ = [
     "NULL_HASH",
@@ -20,7 +21,6 @@ __all__ = [
     "hash_bytes",
     "hash_limbs",
     "hash_words",
-    "load_word",
     "xxh64",
 ]
 
@@ -57,13 +57,10 @@ U31 = np.uint64(31)
 U32 = np.uint64(32)
 U33 = np.uint64(33)
 U37 = np.uint64(37)
-U40 = np.uint64(40)
 U41 = np.uint64(41)
 U46 = np.uint64(46)
-U48 = np.uint64(48)
 U52 = np.uint64(52)
 U53 = np.uint64(53)
-U56 = np.uint64(56)
 U57 = np.uint64(57)
 U63 = np.uint64(63)
 
@@ -82,31 +79,6 @@ def wide_mix(high: np.uint64, low: np.uint64) -> np.uint64:
     if high == np.uint64(np.int64(low) >> 63):
         return split_mix(low)
     return split_mix(low ^ split_mix(high ^ WIDE))
-
-
-@inlined
-def load_word(data: Array, at: np.uint64) -> np.uint64:
-    # Unsigned indexes spare the test for a negative one; LLVM makes one 8-byte load of the eight.
-    return (
-        np.uint64(data[at])
-        | np.uint64(data[at + np.uint64(1)]) << U8
-        | np.uint64(data[at + np.uint64(2)]) << U16
-        | np.uint64(data[at + np.uint64(3)]) << U24
-        | np.uint64(data[at + np.uint64(4)]) << U32
-        | np.uint64(data[at + np.uint64(5)]) << U40
-        | np.uint64(data[at + np.uint64(6)]) << U48
-        | np.uint64(data[at + np.uint64(7)]) << U56
-    )
-
-
-@inlined
-def load_half(data: Array, at: np.uint64) -> np.uint64:
-    return (
-        np.uint64(data[at])
-        | np.uint64(data[at + np.uint64(1)]) << U8
-        | np.uint64(data[at + np.uint64(2)]) << U16
-        | np.uint64(data[at + np.uint64(3)]) << U24
-    )
 
 
 @inlined

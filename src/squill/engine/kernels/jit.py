@@ -90,13 +90,33 @@ class _KernelCache(caching.FunctionCache):
 
 def kernel(function: Kernel) -> Kernel:
     """Compile `function` on first call, without the GIL, with its code cached on disk."""
-    compiled: Kernel = numba.njit(nogil=True)(function)
+    return _compiled(function)
+
+
+def inlined(function: Kernel) -> Kernel:
+    """Compile `function` as a helper that becomes part of the kernels that call it; Python cannot call it.
+
+    It is cached too, for the kernels that a later process compiles.
+    """
+    compiled = _compiled(function, no_cpython_wrapper=True)
+    if not numba.config.DISABLE_JIT:
+        # Numba must not enter it among what Python calls: without a wrapper that would be a jump to nowhere.
+        compiled._insert = _enter_nothing  # type: ignore[attr-defined]
+        compiled._compile_for_args = _refuse  # type: ignore[attr-defined]
+    return compiled
+
+
+def _compiled(function: Kernel, **left_out: bool) -> Kernel:
+    # Wrappers for callers in C and Python, which Numba makes for every function, are half of a small helper's time.
+    compiled: Kernel = numba.njit(nogil=True, no_cfunc_wrapper=True, **left_out)(function)
     if not numba.config.DISABLE_JIT:
         compiled._cache = _KernelCache(function)  # type: ignore[attr-defined]
     return compiled
 
 
-def inlined(function: Kernel) -> Kernel:
-    """Compile `function` as a helper of kernels: it is part of its callers' cached code."""
-    compiled: Kernel = numba.njit(nogil=True)(function)
-    return compiled
+def _enter_nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise TypeError("this is a helper of kernels, which Python cannot call; see numba.njit(helper.py_func) for tests")

@@ -21,16 +21,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from squill.engine.kernels.hashing import load_word
 from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.memory import copy_bytes, load_half, same_bytes, store_half
 
 __all__ = [
-    "ARENA_END", "BAD_SLOT", "BUFFER_SHIFT", "DEAD_BYTES", "DONE", "EMPTY", "FREE", "GROW_ARENA",
-    "GROW_SLOTS", "GROW_TABLE", "LIVE", "LONGEST_KEY", "NEXT", "STATE_SIZE", "TOO_LONG", "add_byte_lengths",
-    "add_fixed_lengths", "byte_ranges", "compact_arena", "fill_table", "find_bytes", "find_word",
-    "find_words", "gather_words", "insert_bytes", "insert_word", "insert_words", "make_views", "put_bytes",
-    "put_limbs", "put_words", "rebuild_table", "release_slots", "take_bytes", "take_limbs", "take_words",
-    "total_length",
+    "ARENA_END", "BAD_SLOT", "BUFFER_SHIFT", "DEAD_BYTES", "DONE", "EMPTY", "FREE", "GROW_ARENA", "GROW_SLOTS",
+    "GROW_TABLE", "LIVE", "LONGEST_KEY", "NEXT", "NO_KEY", "NULL", "STATE_SIZE", "byte_ranges", "compact_arena",
+    "fill_table", "find_bytes", "find_word", "find_words", "gather_words", "insert_bytes", "insert_word",
+    "insert_words", "make_views", "put_column", "rebuild_table", "release_slots", "take_column",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -39,7 +37,6 @@ Reached = tuple[int, int]
 EMPTY = np.int64(-1)
 SLOT_BITS = np.int64(0xFFFFFFFF)
 U1 = np.uint64(1)
-U8 = np.uint64(8)
 U32 = np.uint64(32)
 HIGH_HALF = np.int64(-1) << np.int64(32)
 
@@ -59,7 +56,10 @@ GROW_TABLE = 1
 GROW_SLOTS = 2
 GROW_ARENA = 3
 BAD_SLOT = 4
-TOO_LONG = 5
+
+# Lengths that say something else.
+NO_KEY = -1  # the slot is free
+NULL = -2
 
 # A view's offset is an int32 and the buffers of an arena begin every 2^30 bytes: no view shows a longer key.
 BUFFER_SHIFT = 30
@@ -91,23 +91,21 @@ def place_entry(table: Array, at: np.uint64, h: np.uint64, slot: np.int64) -> No
 
 
 @inlined
-def lack_of_room(table: Array, hashes: Array, state: Array) -> int:
-    """Return the code of what must grow before one more key fits, or DONE."""
+def new_slot(table: Array, at: np.uint64, h: np.uint64, hashes: Array, free: Array, state: Array) -> np.int64:
+    """Enter a key into the table at its place and return its slot, or the negative code of what must grow first."""
     if 2 * (state[LIVE] + 1) > len(table):
-        return GROW_TABLE
-    if state[FREE] == 0 and state[NEXT] >= len(hashes):
-        return GROW_SLOTS
-    return DONE
-
-
-@inlined
-def claim_slot(free: Array, state: Array) -> np.int64:
-    state[LIVE] += 1
+        return np.int64(-GROW_TABLE)
     if state[FREE] > 0:
         state[FREE] -= 1
-        return np.int64(free[state[FREE]])
-    slot = state[NEXT]
-    state[NEXT] = slot + 1
+        slot = np.int64(free[state[FREE]])
+    else:
+        slot = state[NEXT]
+        if slot >= len(hashes):
+            return np.int64(-GROW_SLOTS)
+        state[NEXT] = slot + 1
+    state[LIVE] += 1
+    place_entry(table, at, h, slot)
+    hashes[slot] = h
     return slot
 
 
@@ -158,14 +156,11 @@ def insert_word(
             h = key_hashes[i]
             slot, at = seek_word(table, words, nulls, h, keys[i], key_nulls[i], check_nulls)
             if slot < 0:
-                code = lack_of_room(table, hashes, state)
-                if code != DONE:
-                    return code, i
-                slot = claim_slot(free, state)
-                place_entry(table, at, h, slot)
+                slot = new_slot(table, at, h, hashes, free, state)
+                if slot < 0:
+                    return -slot, i
                 words[slot] = keys[i]
                 nulls[slot] = key_nulls[i]
-                hashes[slot] = h
             out[i] = slot
     return DONE, len(out)
 
@@ -226,15 +221,12 @@ def insert_words(
             h = key_hashes[i]
             slot, at = seek_words(table, words, nulls, h, keys, i, key_nulls[i])
             if slot < 0:
-                code = lack_of_room(table, hashes, state)
-                if code != DONE:
-                    return code, i
-                slot = claim_slot(free, state)
-                place_entry(table, at, h, slot)
+                slot = new_slot(table, at, h, hashes, free, state)
+                if slot < 0:
+                    return -slot, i
                 for j in range(keys.shape[1]):
                     words[slot, j] = keys[i, j]
                 nulls[slot] = key_nulls[i]
-                hashes[slot] = h
             out[i] = slot
     return DONE, len(out)
 
@@ -248,56 +240,20 @@ def find_words(
         out[i] = seek_words(table, words, nulls, key_hashes[i], keys, i, key_nulls[i])[0]
 
 
-@inlined
-def same_bytes(a: Array, a_start: np.int64, b: Array, b_start: np.int64, length: np.int64) -> bool:
-    x = np.uint64(a_start)
-    y = np.uint64(b_start)
-    stop = x + np.uint64(length)
-    while x + U8 <= stop:
-        if load_word(a, x) != load_word(b, y):
-            return False
-        x += U8
-        y += U8
-    while x < stop:
-        if a[x] != b[y]:
-            return False
-        x += U1
-        y += U1
-    return True
+# Byte strings come as where each begins in `data` and how long it is; null is a length of its own.
 
 
 @inlined
-def store_word(target: Array, at: np.uint64, word: np.uint64) -> None:
-    # LLVM makes one 8-byte store of the eight.
-    target[at] = np.uint8(word)
-    target[at + np.uint64(1)] = np.uint8(word >> np.uint64(8))
-    target[at + np.uint64(2)] = np.uint8(word >> np.uint64(16))
-    target[at + np.uint64(3)] = np.uint8(word >> np.uint64(24))
-    target[at + np.uint64(4)] = np.uint8(word >> np.uint64(32))
-    target[at + np.uint64(5)] = np.uint8(word >> np.uint64(40))
-    target[at + np.uint64(6)] = np.uint8(word >> np.uint64(48))
-    target[at + np.uint64(7)] = np.uint8(word >> np.uint64(56))
-
-
-@inlined
-def copy_bytes(source: Array, start: np.int64, length: np.int64, target: Array, at: np.int64) -> None:
-    x = np.uint64(start)
-    y = np.uint64(at)
-    stop = x + np.uint64(length)
-    while x + U8 <= stop:
-        store_word(target, y, load_word(source, x))
-        x += U8
-        y += U8
-    while x < stop:
-        target[y] = source[x]
-        x += U1
-        y += U1
+def is_key(
+    data: Array, start: np.int64, length: np.int64, arena: Array, starts: Array, lengths: Array, slot: np.int64
+) -> bool:
+    return lengths[slot] == length and (length <= 0 or same_bytes(data, start, arena, starts[slot], length))
 
 
 @inlined
 def seek_bytes(
-    table: Array, arena: Array, starts: Array, lengths: Array, nulls: Array,
-    h: np.uint64, data: Array, start: np.int64, length: np.int64, null: int,
+    table: Array, arena: Array, starts: Array, lengths: Array,
+    h: np.uint64, data: Array, start: np.int64, length: np.int64,
 ) -> tuple[np.int64, np.uint64]:  # fmt: skip
     mask = np.uint64(len(table) - 1)
     at = (h >> U32) & mask
@@ -307,99 +263,79 @@ def seek_bytes(
             return EMPTY, at
         if has_tag(entry, h):
             slot = entry & SLOT_BITS
-            # A null has no bytes, so only an empty string can be mistaken for it.
-            if (
-                lengths[slot] == length
-                and (length > 0 or nulls[slot] == null)
-                and same_bytes(data, start, arena, starts[slot], length)
-            ):
+            if is_key(data, start, length, arena, starts, lengths, slot):
                 return slot, at
         at = (at + U1) & mask
 
 
 @inlined
 def guess_bytes(
-    offsets: Array, data: Array, key_valid: Array, key_hashes: Array, row: int, end: int,
-    table: Array, arena: Array, starts: Array, lengths: Array, nulls: Array, places: Array, out: Array,
+    key_starts: Array, key_lengths: Array, data: Array, key_hashes: Array, row: int, end: int,
+    table: Array, arena: Array, starts: Array, lengths: Array, out: Array,
 ) -> None:  # fmt: skip
     """Fill `out` with the slots of the rows whose key is the first with its tag, -1 for the others."""
     for i in range(row, end):
         out[i] = tagged_slot(table, key_hashes[i])
     for i in range(row, end):
+        # Also fetches where the slot's bytes lie.
         slot = max(np.int64(out[i]), np.int64(0))
-        places[i - row] = starts[slot]
-        length = offsets[i + 1] - offsets[i] if key_valid[i] else np.int64(0)
-        if lengths[slot] != length or (length == 0 and nulls[slot] == key_valid[i]):
+        if lengths[slot] != key_lengths[i] or starts[slot] < 0:
             out[i] = EMPTY
     for i in range(row, end):
-        if out[i] >= 0 and key_valid[i]:
-            length = offsets[i + 1] - offsets[i]
-            if not same_bytes(data, offsets[i], arena, places[i - row], length):
-                out[i] = EMPTY
+        slot = np.int64(out[i])
+        if slot >= 0 and not is_key(data, key_starts[i], key_lengths[i], arena, starts, lengths, slot):
+            out[i] = EMPTY
 
 
 @kernel
 def insert_bytes(
-    offsets: Array, data: Array, key_valid: Array, key_hashes: Array, row: int,
-    table: Array, arena: Array, starts: Array, lengths: Array, nulls: Array, hashes: Array, free: Array,
-    state: Array, out: Array,
+    key_starts: Array, key_lengths: Array, data: Array, key_hashes: Array, row: int,
+    table: Array, arena: Array, starts: Array, lengths: Array, hashes: Array, free: Array, state: Array, out: Array,
 ) -> Reached:  # fmt: skip
     """Give each row's byte string its slot, from `row` on; new ones are copied to the arena."""
-    places = np.empty(BLOCK, dtype=np.int64)
     for block in range(row, len(out), BLOCK):
         end = min(block + BLOCK, len(out))
         guess_bytes(
-            offsets, data, key_valid, key_hashes, block, end,
-            table, arena, starts, lengths, nulls, places, out,
+            key_starts, key_lengths, data, key_hashes, block, end, table, arena, starts, lengths, out
         )  # fmt: skip
         for i in range(block, end):
             if out[i] >= 0:
                 continue
             h = key_hashes[i]
-            null = np.uint8(1) - key_valid[i]
-            start = offsets[i]
-            length = np.int64(0) if null else offsets[i + 1] - start
-            slot, at = seek_bytes(table, arena, starts, lengths, nulls, h, data, start, length, null)
+            start = key_starts[i]
+            length = key_lengths[i]
+            slot, at = seek_bytes(table, arena, starts, lengths, h, data, start, length)
             if slot < 0:
-                code = lack_of_room(table, hashes, state)
-                if length > LONGEST_KEY:
-                    code = TOO_LONG
-                elif code == DONE and state[ARENA_END] + length > len(arena):
-                    code = GROW_ARENA
-                if code != DONE:
-                    return code, i
-                slot = claim_slot(free, state)
-                place_entry(table, at, h, slot)
-                copy_bytes(data, start, length, arena, state[ARENA_END])
-                starts[slot] = state[ARENA_END]
+                used = state[ARENA_END]
+                if used + length > len(arena):
+                    return GROW_ARENA, i
+                slot = new_slot(table, at, h, hashes, free, state)
+                if slot < 0:
+                    return -slot, i
+                starts[slot] = used
                 lengths[slot] = length
-                state[ARENA_END] += length
-                nulls[slot] = null
-                hashes[slot] = h
+                if length > 0:
+                    copy_bytes(data, start, length, arena, used)
+                    state[ARENA_END] = used + length
             out[i] = slot
     return DONE, len(out)
 
 
 @kernel
 def find_bytes(
-    offsets: Array, data: Array, key_valid: Array, key_hashes: Array,
-    table: Array, arena: Array, starts: Array, lengths: Array, nulls: Array, out: Array,
+    key_starts: Array, key_lengths: Array, data: Array, key_hashes: Array,
+    table: Array, arena: Array, starts: Array, lengths: Array, out: Array,
 ) -> None:  # fmt: skip
     """Look up each row's byte string; -1 when absent."""
-    places = np.empty(BLOCK, dtype=np.int64)
     for block in range(0, len(out), BLOCK):
         end = min(block + BLOCK, len(out))
         guess_bytes(
-            offsets, data, key_valid, key_hashes, block, end,
-            table, arena, starts, lengths, nulls, places, out,
+            key_starts, key_lengths, data, key_hashes, block, end, table, arena, starts, lengths, out
         )  # fmt: skip
         for i in range(block, end):
             if out[i] < 0:
                 h = key_hashes[i]
-                null = np.uint8(1) - key_valid[i]
-                start = offsets[i]
-                length = np.int64(0) if null else offsets[i + 1] - start
-                out[i] = seek_bytes(table, arena, starts, lengths, nulls, h, data, start, length, null)[0]
+                out[i] = seek_bytes(table, arena, starts, lengths, h, data, key_starts[i], key_lengths[i])[0]
 
 
 @inlined
@@ -452,8 +388,8 @@ def release_slots(slots: Array, table: Array, hashes: Array, lengths: Array, fre
             return BAD_SLOT, i
         close_gap(table, at)
         if len(lengths) > 0:
-            state[DEAD_BYTES] += lengths[slot]
-            lengths[slot] = -1
+            state[DEAD_BYTES] += max(lengths[slot], 0)
+            lengths[slot] = NO_KEY
         free[state[FREE]] = slot
         state[FREE] += 1
         state[LIVE] -= 1
@@ -517,43 +453,22 @@ def gather_words(slots: Array, words: Array, nulls: Array, column: int, end: int
 
 
 @kernel
-def byte_ranges(
-    slots: Array, starts: Array, lengths: Array, nulls: Array, end: int,
-    out_starts: Array, out_lengths: Array, valid: Array,
-) -> int:  # fmt: skip
+def byte_ranges(slots: Array, starts: Array, lengths: Array, end: int, out_starts: Array, out_lengths: Array) -> int:
     """Read where the bytes of the keys at `slots` lie; return the row of a slot without a key, or -1."""
     for i in range(len(slots)):
         slot = slots[i]
-        if slot < 0 or slot >= end or lengths[slot] < 0:
+        if slot < 0 or slot >= end or lengths[slot] == NO_KEY:
             return i
         out_starts[i] = starts[slot]
         out_lengths[i] = lengths[slot]
-        valid[i] = 1 - nulls[slot]
     return -1
 
 
 @kernel
-def total_length(lengths: Array) -> int:
-    """Return the bytes that views of these lengths keep outside themselves (12 and fewer lie inside)."""
-    total = np.int64(0)
-    for i in range(len(lengths)):
-        if lengths[i] > 12:
-            total += lengths[i]
-    return total
-
-
-@inlined
-def partial_word(data: Array, at: np.int64, length: np.int64) -> np.uint64:
-    """Return up to 8 bytes as a little-endian word, zeros above."""
-    word = np.uint64(0)
-    for k in range(min(length, 8)):
-        word |= np.uint64(data[np.uint64(at + k)]) << np.uint64(8 * k)
-    return word
-
-
-@kernel
-def make_views(arena: Array, starts: Array, lengths: Array, shift: int, copies: Array, out: Array) -> None:
-    """Write Arrow string views (two words each) of byte ranges of the arena.
+def make_views(
+    arena: Array, starts: Array, lengths: Array, shift: int, copies: Array, views: Array, out: Array
+) -> None:
+    """Write Arrow string views (four 32-bit words each) of byte ranges of the arena; `out` is `views` as bytes.
 
     Up to 12 bytes lie inside the view. Longer ones point into the arena, cut in overlapping buffers that
     begin every ``2 ** shift`` bytes, or, when `copies` is not empty and has room for all, into `copies`.
@@ -563,20 +478,19 @@ def make_views(arena: Array, starts: Array, lengths: Array, shift: int, copies: 
     for i in range(len(starts)):
         start = starts[i]
         length = np.int64(lengths[i])
+        views[4 * i] = length
         if length <= 12:
-            # Word 0: length, bytes 0-3. Word 1: bytes 4-11.
-            out[2 * i] = np.uint64(length) | partial_word(arena, start, min(length, 4)) << U32
-            out[2 * i + 1] = partial_word(arena, start + 4, length - 4)
+            copy_bytes(arena, start, length, out, 16 * i + 4)
+            continue
+        copy_bytes(arena, start, 4, out, 16 * i + 4)
+        if do_copy:
+            copy_bytes(arena, start, length, copies, end)
+            views[4 * i + 3] = end
+            end += length
         else:
-            prefix = partial_word(arena, start, 4)
-            out[2 * i] = np.uint64(length) | prefix << U32
-            if do_copy:
-                copy_bytes(arena, start, length, copies, end)
-                out[2 * i + 1] = np.uint64(end) << U32
-                end += length
-            else:
-                buffer = start >> shift
-                out[2 * i + 1] = np.uint64(buffer) | np.uint64(start - (buffer << shift)) << U32
+            buffer = start >> shift
+            views[4 * i + 2] = buffer
+            views[4 * i + 3] = start - (buffer << shift)
 
 
 # Keys of several columns as one byte string: per column one byte, 0 for null, then, if not null, 8 bytes of
@@ -585,100 +499,44 @@ def make_views(arena: Array, starts: Array, lengths: Array, shift: int, copies: 
 
 
 @kernel
-def add_fixed_lengths(valid: Array, width: int, ends: Array) -> None:
-    """Add the encoded length of a column of `width` bytes to each row's."""
-    for i in range(len(valid)):
-        ends[i] += 1 + width * np.int64(valid[i])
+def put_column(starts: Array, data: Array, valid: Array, width: int, target: Array, cursor: Array) -> None:
+    """Encode a column at each row's cursor and move the cursor.
 
-
-@kernel
-def add_byte_lengths(offsets: Array, valid: Array, ends: Array) -> None:
-    """Add the encoded length of a byte-string column to each row's."""
-    for i in range(len(valid)):
-        ends[i] += 1
-        if valid[i]:
-            ends[i] += 4 + offsets[i + 1] - offsets[i]
-
-
-@kernel
-def put_words(values: Array, valid: Array, target: Array, cursor: Array) -> None:
-    """Encode a word column at each row's cursor and move the cursor."""
+    Row i is ``data[starts[i]:starts[i + 1]]``, or, with a `width`, the i-th piece of so many bytes.
+    """
     for i in range(len(valid)):
         at = cursor[i]
         target[at] = valid[i]
+        at += 1
         if valid[i]:
-            store_word(target, np.uint64(at + 1), np.uint64(values[i]))
-            at += 8
-        cursor[i] = at + 1
+            if width > 0:
+                copy_bytes(data, i * width, width, target, at)
+                at += width
+            else:
+                start = starts[i]
+                length = starts[i + 1] - start
+                store_half(target, at, length)
+                copy_bytes(data, start, length, target, at + 4)
+                at += 4 + length
+        cursor[i] = at
 
 
 @kernel
-def put_limbs(high: Array, low: Array, valid: Array, target: Array, cursor: Array) -> None:
-    """Encode a limbs column at each row's cursor and move the cursor."""
-    for i in range(len(valid)):
-        at = cursor[i]
-        target[at] = valid[i]
-        if valid[i]:
-            store_word(target, np.uint64(at + 1), np.uint64(low[i]))
-            store_word(target, np.uint64(at + 9), np.uint64(high[i]))
-            at += 16
-        cursor[i] = at + 1
+def take_column(arena: Array, cursor: Array, width: int, out: Array, starts: Array, lengths: Array) -> None:
+    """Find a column at each row's cursor and move the cursor; lengths say `NULL`.
 
-
-@kernel
-def put_bytes(offsets: Array, data: Array, valid: Array, target: Array, cursor: Array) -> None:
-    """Encode a byte-string column at each row's cursor and move the cursor."""
-    for i in range(len(valid)):
-        at = cursor[i]
-        target[at] = valid[i]
-        if valid[i]:
-            length = offsets[i + 1] - offsets[i]
-            for k in range(4):
-                target[np.uint64(at + 1 + k)] = np.uint8(length >> (8 * k))
-            copy_bytes(data, offsets[i], length, target, at + 5)
-            at += 4 + length
-        cursor[i] = at + 1
-
-
-@kernel
-def take_words(arena: Array, cursor: Array, out: Array, valid: Array) -> None:
-    """Decode a word column at each row's cursor and move the cursor."""
+    The pieces of a column of `width` are copied to `out`.
+    """
     for i in range(len(cursor)):
-        at = cursor[i]
-        valid[i] = arena[at]
-        out[i] = 0
-        if valid[i]:
-            out[i] = np.int64(load_word(arena, np.uint64(at + 1)))
-            at += 8
-        cursor[i] = at + 1
-
-
-@kernel
-def take_limbs(arena: Array, cursor: Array, high: Array, low: Array, valid: Array) -> None:
-    """Decode a limbs column at each row's cursor and move the cursor."""
-    for i in range(len(cursor)):
-        at = cursor[i]
-        valid[i] = arena[at]
-        low[i] = 0
-        high[i] = 0
-        if valid[i]:
-            low[i] = np.int64(load_word(arena, np.uint64(at + 1)))
-            high[i] = np.int64(load_word(arena, np.uint64(at + 9)))
-            at += 16
-        cursor[i] = at + 1
-
-
-@kernel
-def take_bytes(arena: Array, cursor: Array, starts: Array, lengths: Array, valid: Array) -> None:
-    """Find a byte-string column at each row's cursor and move the cursor."""
-    for i in range(len(cursor)):
-        at = cursor[i]
-        valid[i] = arena[at]
-        starts[i] = at + 1
-        lengths[i] = 0
-        if valid[i]:
-            length = np.int64(partial_word(arena, at + 1, 4))
-            starts[i] = at + 5
-            lengths[i] = length
-            at += 4 + length
-        cursor[i] = at + 1
+        at = cursor[i] + 1
+        length = np.int64(NULL)
+        if arena[at - 1]:
+            if width > 0:
+                length = np.int64(width)
+                copy_bytes(arena, at, width, out, i * width)
+            else:
+                length = np.int64(load_half(arena, at))
+                at += 4
+        starts[i] = at
+        lengths[i] = length
+        cursor[i] = at + max(length, 0)

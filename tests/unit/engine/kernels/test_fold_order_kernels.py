@@ -3,12 +3,15 @@ from __future__ import annotations
 import numpy as np
 
 from squill.engine.kernels import fold_order as kernels
+from tests.unit.engine.kernels.helpers import called_from_python
+
+position = called_from_python(kernels.position)
 
 
 def test_positions_of_percentiles() -> None:
-    assert [kernels.position(kernels.DISCRETE, p, 4) for p in (0.0, 0.25, 0.26, 0.5, 1.0)] == [0, 0, 1, 1, 3]
-    assert [kernels.position(kernels.BELOW, p, 4) for p in (0.0, 0.5, 1.0)] == [0, 1, 3]
-    assert [kernels.position(kernels.ABOVE, p, 4) for p in (0.0, 0.5, 1.0)] == [0, 2, 3]
+    assert [position(kernels.DISCRETE, p, 4) for p in (0.0, 0.25, 0.26, 0.5, 1.0)] == [0, 0, 1, 1, 3]
+    assert [position(kernels.BELOW, p, 4) for p in (0.0, 0.5, 1.0)] == [0, 1, 3]
+    assert [position(kernels.ABOVE, p, 4) for p in (0.0, 0.5, 1.0)] == [0, 2, 3]
 
 
 def test_ids_that_nobody_holds_are_found_once() -> None:

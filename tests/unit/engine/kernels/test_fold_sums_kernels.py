@@ -7,6 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squill.engine.kernels import fold_sums as kernels
+from tests.unit.engine.kernels.helpers import called_from_python
+
+add_words = called_from_python(kernels.add_words)
+beyond_decimal = called_from_python(kernels.beyond_decimal)
 
 MODULUS = 2**192
 
@@ -21,7 +25,7 @@ def words(value: int) -> tuple[int, int]:
 def test_sums_in_192_bits_are_exact(changes: list[tuple[int, int]]) -> None:
     sums = np.zeros((1, 3), np.int64)
     for value, sign in changes:
-        kernels.add_words(sums, 0, *map(np.int64, words(value)), sign)
+        add_words(sums, 0, *map(np.int64, words(value)), sign)
     found = sum((int(word) % 2**64) << (64 * place) for place, word in enumerate(sums[0]))
     assert found == sum(value * sign for value, sign in changes) % MODULUS
 
@@ -32,7 +36,7 @@ def test_the_end_of_38_digits(value: int) -> None:
     for signed in (value, -value) if value > -(2**127) else (value,):
         if -(2**127) <= signed < 2**127:
             high, low = words(signed)
-            assert bool(kernels.beyond_decimal(high >> 63, np.int64(high), np.int64(low))) == (abs(signed) >= 10**38)
+            assert bool(beyond_decimal(high >> 63, np.int64(high), np.int64(low))) == (abs(signed) >= 10**38)
 
 
 @settings(deadline=None)

@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
+import pytest
+
+from squill.engine.kernels.jit import inlined, kernel
+
 PROBE = """
 import numpy as np
 from squill.engine.kernels.jit import cache_folder, kernel
@@ -50,3 +55,20 @@ def test_second_process_finds_the_compiled_kernel(tmp_path: Path) -> None:
     assert compiled
     run_probe(tmp_path, NUMBA_BOUNDSCHECK="1")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.nbc")} == compiled
+
+
+def test_a_helper_of_kernels_refuses_to_be_called_from_python() -> None:
+    @inlined
+    def doubled(x: int) -> int:
+        return 2 * x
+
+    @kernel
+    def quadrupled(x: int) -> int:
+        return int(doubled(doubled(x)))
+
+    if numba.config.DISABLE_JIT:
+        pytest.skip("not compiled")
+    for _ in range(2):
+        with pytest.raises(TypeError, match="a helper of kernels"):
+            doubled(3)
+        assert quadrupled(3) == 12

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from squill.engine.columns import all_valid, read_only
+from squill.engine.columns import read_only
 from squill.engine.kernels import key_table as kernels
 
 Array = npt.NDArray[Any]
@@ -147,9 +147,9 @@ def test_gathering_words_stops_at_a_bad_slot() -> None:
 
 def test_byte_ranges_stop_at_a_slot_without_a_key() -> None:
     starts, lengths = np.array([0, 3]), np.array([3, -1], dtype=np.int32)
-    out = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.uint8)
+    out = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int32)
     slots = read_only(np.array([0, 1], dtype=np.int32))
-    assert kernels.byte_ranges(slots, starts, lengths, np.zeros(2, dtype=np.uint8), 2, *out) == 1
+    assert kernels.byte_ranges(slots, starts, lengths, 2, *out) == 1
 
 
 def insert_bytes(rows: list[bytes], arena_size: int) -> tuple[int, int, Array]:
@@ -159,8 +159,8 @@ def insert_bytes(rows: list[bytes], arena_size: int) -> tuple[int, int, Array]:
     arena = np.zeros(arena_size, dtype=np.uint8)
     table = small_table(places=64, slots=32)
     code, row = kernels.insert_bytes(
-        offsets, data, all_valid(len(rows)), hashes, 0,
-        table.entries, arena, np.zeros(32, dtype=np.int64), np.zeros(32, dtype=np.int32), table.nulls,
+        offsets, read_only(np.diff(offsets)), data, hashes, 0,
+        table.entries, arena, np.zeros(32, dtype=np.int64), np.zeros(32, dtype=np.int32),
         table.hashes, table.free, table.state, np.zeros(len(rows), dtype=np.int32),
     )  # fmt: skip
     return code, row, arena
@@ -211,8 +211,8 @@ def test_views_point_into_overlapping_buffers_of_the_arena() -> None:
     arena = np.frombuffer(b"".join(STRINGS), dtype=np.uint8).copy()
     lengths = np.array([len(string) for string in STRINGS], dtype=np.int32)
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
-    views = np.empty(2 * len(STRINGS), dtype=np.uint64)
-    kernels.make_views(arena, starts, lengths, 4, np.empty(0, dtype=np.uint8), views)
+    views = np.zeros(4 * len(STRINGS), dtype=np.int32)
+    kernels.make_views(arena, starts, lengths, 4, np.empty(0, dtype=np.uint8), views, views.view(np.uint8))
     buffers = [arena[start : start + 31] for start in range(0, len(arena), 16)]
     assert seen(views, buffers) == STRINGS
 
@@ -221,34 +221,32 @@ def test_views_point_into_copies_of_just_the_long_strings() -> None:
     arena = np.frombuffer(b"".join(STRINGS), dtype=np.uint8).copy()
     lengths = np.array([len(string) for string in STRINGS], dtype=np.int32)
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
-    copies = np.empty(kernels.total_length(lengths), dtype=np.uint8)
-    views = np.empty(2 * len(STRINGS), dtype=np.uint64)
-    kernels.make_views(arena, starts, lengths, 30, copies, views)
+    copies = np.empty(int(lengths[lengths > 12].sum()), dtype=np.uint8)
+    views = np.zeros(4 * len(STRINGS), dtype=np.int32)
+    kernels.make_views(arena, starts, lengths, 30, copies, views, views.view(np.uint8))
     assert seen(views, [copies]) == STRINGS
     assert bytes(copies) == b"".join(string for string in STRINGS if len(string) > 12)
 
 
 def test_encoded_columns_are_read_back_in_order() -> None:
     valid = read_only(np.array([1, 0, 1], dtype=np.uint8))
-    words, high, low = (read_only(np.array([k, k, -k])) for k in (1, 2, 3))
+    words, limbs = read_only(np.array([1, 1, -1])), read_only(np.array([3, 2, 3, 2, -3, -2]))
     offsets, data = read_only(np.array([0, 2, 2, 5])), read_only(np.frombuffer(b"abcde", dtype=np.uint8))
-    ends = np.zeros(3, dtype=np.int64)
-    kernels.add_fixed_lengths(valid, 8, ends)
-    kernels.add_fixed_lengths(valid, 16, ends)
-    kernels.add_byte_lengths(offsets, valid, ends)
-    assert ends.tolist() == [33, 3, 34]
-    starts = np.cumsum(ends) - ends
-    target, cursor = np.zeros(ends.sum(), dtype=np.uint8), starts.copy()
-    kernels.put_words(words, valid, target, cursor)
-    kernels.put_limbs(high, low, valid, target, cursor)
-    kernels.put_bytes(offsets, data, valid, target, cursor)
-    assert cursor.tolist() == np.cumsum(ends).tolist()
-    a, b, c = (np.zeros(3, dtype=np.int64) for _ in range(3))
-    is_valid = np.zeros(3, dtype=np.uint8)
-    kernels.take_words(target, starts, a, is_valid)
-    kernels.take_limbs(target, starts, b, c, is_valid)
-    assert (a.tolist(), b.tolist(), c.tolist()) == ([1, 0, -1], [2, 0, -2], [3, 0, -3])
-    lengths = np.zeros(3, dtype=np.int32)
-    kernels.take_bytes(target, starts, a, lengths, is_valid)
-    assert is_valid.tolist() == [1, 0, 1]
-    assert [bytes(target[s : s + n]) for s, n in zip(a, lengths, strict=True)] == [b"ab", b"", b"cde"]
+    nowhere = read_only(np.empty(0, dtype=np.int64))
+    sizes = np.array([33, 3, 34])
+    begins = np.cumsum(sizes) - sizes
+    target, cursor = np.zeros(sizes.sum(), dtype=np.uint8), begins.copy()
+    kernels.put_column(nowhere, words.view(np.uint8), valid, 8, target, cursor)
+    kernels.put_column(nowhere, limbs.view(np.uint8), valid, 16, target, cursor)
+    kernels.put_column(offsets, data, valid, 0, target, cursor)
+    assert cursor.tolist() == np.cumsum(sizes).tolist()
+    cursor = begins.copy()
+    starts, lengths = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32)
+    for width, expected in ((8, [1, 0, -1]), (16, [3, 2, 0, 0, -3, -2])):
+        found = np.zeros(3 * width // 8, dtype=np.int64)
+        kernels.take_column(target, cursor, width, found.view(np.uint8), starts, lengths)
+        assert (found.tolist(), lengths.tolist()) == (expected, [width, kernels.NULL, width])
+    kernels.take_column(target, cursor, 0, np.zeros(0, dtype=np.uint8), starts, lengths)
+    assert lengths.tolist() == [2, kernels.NULL, 3]
+    assert bytes(target[starts[0] : starts[0] + 2]) == b"ab"
+    assert bytes(target[starts[2] : starts[2] + 3]) == b"cde"

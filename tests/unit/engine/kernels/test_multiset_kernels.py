@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from squill.engine.columns import read_only
-from squill.engine.kernels.jit import inlined
 from squill.engine.kernels.multiset import (
     MultisetState,
     borrowed,
@@ -24,11 +23,12 @@ from squill.engine.kernels.multiset import (
     smallest,
 )
 from squill.engine.multiset import Multisets
+from tests.unit.engine.kernels.helpers import called_from_python
 
 Ints = NDArray[np.int64]
 
 
-@inlined
+@called_from_python
 def fold(state: MultisetState, slots: NDArray[np.int32], signs: NDArray[np.int8], codes: Ints, out: Ints) -> int:
     """Apply changes; after each write size, smallest, largest and the lower median of the slot."""
     state = borrowed(state)
@@ -50,7 +50,7 @@ def fold(state: MultisetState, slots: NDArray[np.int32], signs: NDArray[np.int8]
     return -1
 
 
-@inlined
+@called_from_python
 def copies(state: MultisetState, slot: int, ks: Ints, ns: Ints, out: Ints) -> None:
     for row in range(ks.size):
         out[row, 0] = copy_range(state, slot, ks[row], ns[row], out[row, 1:])
