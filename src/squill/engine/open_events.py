@@ -37,12 +37,15 @@ class OpenEvents:
         self._chains = np.zeros((16, 2), np.int64)
         self.end_of = np.full(16, INFINITY, np.int64)
         self._is_open = np.zeros(16, np.uint8)
+        self._arrivals = Arrivals()
 
     def take(self, edges: Batch) -> Array:
         """Take start edges and end edges in order; return the entry of each row."""
         is_start = edges.other == INFINITY
         found = np.empty(len(edges), np.int64)
-        found[is_start] = self.entries.add(edges.filter(is_start))
+        begun = edges.filter(is_start)
+        found[is_start] = entries = self.entries.add(begun)
+        self._arrivals.add(entries, begun.sync, self)
         self.end_of = grown(self.end_of, len(self.entries.start), INFINITY)
         self._is_open = grown(self._is_open, len(self.entries.start))
         slots = self._table.slots([row_keys(edges)])
@@ -64,8 +67,12 @@ class OpenEvents:
     @property
     def earliest_open(self) -> int:
         """The start of the first event that is open; infinity when there is none."""
-        entries = self.open_entries
-        return int(self.entries.start[entries].min()) if len(entries) else INFINITY
+        return self._arrivals.first_open(self)
+
+    def are_open(self, entries: Array, starts: Array) -> npt.NDArray[np.bool_]:
+        """Return which entries are open and belong to events of these starts."""
+        found: npt.NDArray[np.bool_] = (self._is_open[entries] != 0) & (self.entries.start[entries] == starts)
+        return found
 
     def free(self, entries: Array) -> None:
         self._is_open = grown(self._is_open, len(self.entries.start))
@@ -87,3 +94,56 @@ class OpenEvents:
         self._chains = state["chains"].copy()
         self.end_of = state["end_of"].copy()
         self._is_open = state["is_open"].copy()
+        entries = self.open_entries
+        starts = self.entries.start[entries]
+        order = np.argsort(starts, kind="stable")
+        self._arrivals = Arrivals()
+        self._arrivals.add(entries[order], starts[order], self)
+
+
+class Arrivals:
+    """Entries in the order in which their events start, which is the order in which start edges come.
+
+    Those that are closed are passed over once, so that asking for the first one that is open costs no more
+    than what has changed since.
+    """
+
+    def __init__(self) -> None:
+        self._entries = np.empty(16, np.int64)
+        self._starts = np.empty(16, np.int64)
+        self._head = self._tail = 0
+
+    def __len__(self) -> int:
+        return self._tail - self._head
+
+    def add(self, entries: Array, starts: Array, events: OpenEvents) -> None:
+        if self._tail + len(entries) > len(self._entries):
+            self._make_room(len(entries), events)
+        end = self._tail + len(entries)
+        self._entries[self._tail : end] = entries
+        self._starts[self._tail : end] = starts
+        self._tail = end
+
+    def _make_room(self, more: int, events: OpenEvents) -> None:
+        """Throw out what is closed; half of the room is free then."""
+        entries, starts = self._entries[self._head : self._tail], self._starts[self._head : self._tail]
+        kept = events.are_open(entries, starts)
+        self._entries, self._starts = entries[kept], starts[kept]
+        self._head, self._tail = 0, len(self._entries)
+        room = 2 * (self._tail + more)
+        self._entries, self._starts = grown(self._entries, room, None), grown(self._starts, room, None)
+
+    def first_open(self, events: OpenEvents) -> int:
+        """Return the start of the first entry that is open; infinity when there is none."""
+        step = 16
+        while self._head < self._tail:
+            stop = min(self._head + step, self._tail)
+            entries, starts = self._entries[self._head : stop], self._starts[self._head : stop]
+            # An entry given to another event since is not this one, unless that starts as early.
+            open_ones = np.flatnonzero(events.are_open(entries, starts))
+            if len(open_ones):
+                self._head += int(open_ones[0])
+                return int(starts[open_ones[0]])
+            self._head = stop
+            step *= 2
+        return INFINITY

@@ -46,6 +46,7 @@ class StitchOperator(Operator):
         self._begun = np.zeros(16, np.int64)
         self._group_now = np.zeros(16, np.int64)
         self._pending = np.zeros(1, np.int64)
+        self._alive = 0
         self._empty = EmptySlots(self._schedule)
 
     def push(self, batch: Batch, port: int = 0) -> None:
@@ -72,6 +73,7 @@ class StitchOperator(Operator):
         columns = [(groups, np.ones(len(groups), np.uint8))]
         for deltas in self._schedule.run(batch, slots, columns, bound):
             self._stitch(deltas)
+            self._alive += int(deltas.sign[: deltas.count].sum())
             self._empty.collect(deltas)
         self._release()
 
@@ -94,7 +96,7 @@ class StitchOperator(Operator):
     # -- what is no longer alive --------------------------------------------------------------------------
 
     def _release(self) -> None:
-        if self._groups.live > 2 * int(self._schedule.slots[:, ALIVE].sum()) + SLACK:
+        if self._groups.live > 2 * self._alive + SLACK:
             self._release_groups()
         emptied = self._empty.take()
         if len(emptied):
@@ -131,6 +133,7 @@ class StitchOperator(Operator):
         self._groups.load(state["groups"])
         self._group_in_use = state["group_in_use"].copy()
         self._schedule.load(state["schedule"])
+        self._alive = int(self._schedule.slots[:, ALIVE].sum())
         self._open_starts.load(state["open_starts"])
         self._ended.load(state["ended"])
         self._begun = state["begun"].copy()
