@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.columns import taken
+from squill.engine.columns import joined, taken
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["DEFAULT_BATCH_ROWS", "LARGE_BATCH_ROWS", "Batch", "Int64s", "endless"]
@@ -105,7 +105,9 @@ class Batch:
         if self.is_timeless:
             return Batch.relational(columns, size)
         other = self._other if isinstance(self._other, int) else self._other[low:high]
-        return Batch(self.sync[low:high], other, columns, None if self.ids is None else self.ids[low:high])
+        piece = Batch(self.sync[low:high], other, columns, None if self.ids is None else self.ids[low:high])
+        piece.is_ordered = self.is_ordered
+        return piece
 
     def take(self, rows: npt.NDArray[Any]) -> Batch:
         """Return the given rows in the given order."""
@@ -122,24 +124,28 @@ class Batch:
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> Batch:
         """Return the rows where `mask` is true."""
-        if mask.all():
+        if np.count_nonzero(mask) == len(mask):
             return self
-        return self.take(np.flatnonzero(mask))
+        kept = self.take(np.flatnonzero(mask))
+        kept.is_ordered = self.is_ordered
+        return kept
 
     def sorted_by_sync(self) -> Batch:
         """Return the rows in sync order; equal times keep their order."""
-        if self.is_timeless or self.is_ordered or len(self) < 2 or bool((self.sync[1:] >= self.sync[:-1]).all()):
+        if self.is_timeless or self.is_ordered:
             return self
-        return self.take(np.argsort(self.sync, kind="stable"))
+        ordered = self
+        if np.count_nonzero(self.sync[1:] < self.sync[:-1]):
+            ordered = self.take(np.argsort(self.sync, kind="stable"))
+        ordered.is_ordered = True
+        return ordered
 
     @staticmethod
     def concat(batches: Sequence[Batch]) -> Batch:
         """Return all rows of all batches, one after the other, without their numbers."""
         if len(batches) == 1:
             return batches[0]
-        columns = {
-            name: pl.concat([batch.columns[name] for batch in batches], rechunk=True) for name in batches[0].columns
-        }
+        columns = {name: joined([batch.columns[name] for batch in batches]).rechunk() for name in batches[0].columns}
         if all(batch.is_timeless for batch in batches):
             return Batch.relational(columns, sum(map(len, batches)))
         durations = {batch.duration for batch in batches}

@@ -16,7 +16,7 @@ per row, from Polars' views to offsets).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -32,6 +32,9 @@ __all__ = [
     "bytes_of",
     "decimal_limbs",
     "fixed_width",
+    "framed",
+    "has_parameters",
+    "joined",
     "read_only",
     "series_from",
     "series_from_bytes",
@@ -68,6 +71,9 @@ _PHYSICAL: dict[type[pl.DataType], np.dtype[Any]] = {
     pl.Time: np.dtype(np.int64),
     pl.Boolean: np.dtype(np.uint8),
 }
+_ARROW_TYPES: dict[type[pl.DataType], pa.DataType] = {
+    kind: pa.from_numpy_dtype(physical) for kind, physical in _NUMBERS.items()
+}
 _DATE_NUMBER = pl.Int32()
 _TIME_NUMBER = pl.Int64()
 _FEW = 1024  # up to here Polars' own unpacking of bits beats the way over Arrow
@@ -77,6 +83,17 @@ _INT64 = np.dtype(np.int64)
 _UINT8 = np.dtype(np.uint8)
 _UINT64 = np.dtype(np.uint64)
 _FLOAT64 = np.dtype(np.float64)
+
+
+def has_parameters(dtype: pl.DataType) -> bool:
+    """Return whether two types of this kind may differ; where not, comparing kinds spares Polars' own comparison.
+
+    Examples
+    --------
+    >>> has_parameters(pl.Datetime("us")), has_parameters(pl.Int64())
+    (True, False)
+    """
+    return dtype.is_nested() or isinstance(dtype, (pl.Datetime, pl.Duration, pl.Decimal, pl.Categorical, pl.Enum))
 
 
 def read_only(array: Array) -> Array:
@@ -367,7 +384,9 @@ def series_from(name: str, values: Array | tuple[Int64s, Int64s], valid: Array |
         if physical is None:
             raise TypeError(f"a column of type {dtype} cannot be made from fixed-width values")
         data = pa.py_buffer(np.ascontiguousarray(values, dtype=physical))
-    return pl.Series(name, pa.Array.from_buffers(_arrow_type(dtype), size, [validity, data]))
+    # Hashing a type runs Python code; most types are all alike.
+    arrow_type = _ARROW_TYPES.get(dtype_class) or _arrow_type(dtype)
+    return pl.Series(name, pa.Array.from_buffers(arrow_type, size, [validity, data]))
 
 
 def _decimals_from(
@@ -431,3 +450,34 @@ def taken_or_null(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl
         return taken(columns, rows)
     index = series_from("", rows.astype(np.uint32), is_there, pl.UInt32())
     return {name: series[index] for name, series in columns.items()}
+
+
+def joined(pieces: Sequence[pl.Series]) -> pl.Series:
+    """Return the pieces one after the other, each a chunk; a third of what `pl.concat` costs.
+
+    Examples
+    --------
+    >>> joined([pl.Series("x", [1]), pl.Series("x", [2, 3])]).to_list()
+    [1, 2, 3]
+    """
+    first, *others = pieces
+    if not others:
+        return first
+    whole = first.clone()
+    for piece in others:
+        whole.append(piece)
+    return whole
+
+
+def framed(columns: Sequence[pl.Series]) -> pl.DataFrame:
+    """Return the columns as a frame; a third of what the constructor costs, which looks at everything it is given.
+
+    Examples
+    --------
+    >>> framed([pl.Series("x", [1, 2]), pl.Series("y", [3, 4])]).rows()
+    [(1, 3), (2, 4)]
+    """
+    if not columns:
+        return pl.DataFrame()
+    first, *others = columns
+    return first.to_frame().hstack(others)

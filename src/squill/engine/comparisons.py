@@ -11,8 +11,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from squill.engine.columns import values_of
 from squill.plan.expression_text import load_tree
 from squill.plan.expressions import Expression
 
@@ -53,11 +56,30 @@ class Comparison:
     def __call__(self, columns: dict[str, pl.Series]) -> pl.Series | None:
         """Return the answer for each row, or None when the column's type needs Polars' own rules."""
         series = columns.get(self._column)
-        if series is None:
+        number = None if series is None else self._number_for(series)
+        if series is None or number is None:
             return None
-        is_float = series.dtype == pl.Float64()
-        is_integer = series.dtype == pl.Int64() and isinstance(self._number, int) and -(2**63) <= self._number < 2**63
-        if not (is_float or is_integer):
+        result: pl.Series = self._compare(series, number)
+        return result
+
+    def _number_for(self, series: pl.Series) -> float | None:
+        kind = type(series.dtype)
+        if kind is pl.Float64:
+            return float(self._number)
+        if kind is pl.Int64 and isinstance(self._number, int) and -(2**63) <= self._number < 2**63:
+            return self._number
+        return None
+
+    def mask(self, columns: dict[str, pl.Series]) -> npt.NDArray[np.bool_] | None:
+        """Return the answers as an array, a quarter of the price; None where nulls or NaNs need Polars' own rules."""
+        series = columns.get(self._column)
+        if series is None or series.null_count():
             return None
-        result: pl.Series = self._compare(series, float(self._number) if is_float else self._number)
+        number = self._number_for(series)
+        if number is None:
+            return None
+        values = values_of(series)
+        if isinstance(number, float) and np.count_nonzero(np.isnan(values)):
+            return None
+        result: npt.NDArray[np.bool_] = self._compare(values, number)
         return result

@@ -7,6 +7,7 @@ import polars as pl
 
 from squill.engine.batch import Batch, Int64s
 from squill.engine.buffers import grown
+from squill.engine.columns import framed, joined
 from squill.engine.edges import fold_edges
 from squill.engine.expressions import time_series
 from squill.engine.kernels.edges import write_ends
@@ -25,11 +26,11 @@ def result_frame(batch: Batch, node: Node) -> pl.DataFrame:
 def _frame(batches: list[Batch], columns: list[pl.Series], ends: Int64s | None, node: Node) -> pl.DataFrame:
     """Return the frame of rows whose columns are given together; `ends` stands for those of the batches."""
     if node.time is None or node.properties.per_window:
-        return pl.DataFrame(columns)
+        return framed(columns)
     time = node.time
-    start = pl.concat([_starts(batch.sync, time) for batch in batches], rechunk=False)
-    end_pieces = [time_series("end", ends, time)] if ends is not None else [_ends(batch, time) for batch in batches]
-    return pl.DataFrame([start, pl.concat(end_pieces, rechunk=False), *columns])
+    start = joined([_starts(batch.sync, time) for batch in batches])
+    end = time_series("end", ends, time) if ends is not None else joined([_ends(batch, time) for batch in batches])
+    return framed([start, end, *columns])
 
 
 def _starts(sync: Int64s, time: TimeType) -> pl.Series:
@@ -97,9 +98,7 @@ class CollectSink(Operator):
         """Return the answer; its columns keep the pieces they came in."""
         if not self._batches or not (self._numbered or self.node.properties.ends_known):
             return result_frame(self.rows(), self.node)
-        columns = [
-            pl.concat([batch.columns[name] for batch in self._batches], rechunk=False) for name in self.node.schema
-        ]
+        columns = [joined([batch.columns[name] for batch in self._batches]) for name in self.node.schema]
         return _frame(self._batches, columns, self._numbered_ends() if self._numbered else None, self.node)
 
     def save(self) -> OperatorState:

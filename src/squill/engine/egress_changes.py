@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from squill.engine.batch import Batch, Int64s
+from squill.engine.columns import framed
 from squill.engine.expressions import time_series
 from squill.engine.operator import Operator, OperatorState
 from squill.engine.time_queue import TimeQueue
@@ -58,7 +59,7 @@ class ChangesSink(Operator):
         self._ready = []
         assert self.node.time is not None
         times = time_series("time", rows.sync, self.node.time)
-        return pl.DataFrame([times, pl.Series("diff", rows.other), *rows.columns.values()])
+        return framed([times, pl.Series("diff", rows.other), *rows.columns.values()])
 
     def save(self) -> OperatorState:
         return {"clock": self.clock, "queue": self._queue.save(), "ready": list(self._ready)}

@@ -74,7 +74,9 @@ class ClosedSink(Operator):
         self._at_once = at_once
         self._queue = TimeQueue()
         self._open = OpenRows()
-        self._numbered = NumberedRows()
+        self._numbered = NumberedRows(node.schema)
+        self._closing = TimeQueue()
+        """The ends of numbered rows that are not due, as (end, number)."""
         self._ready: list[Batch] = []
 
     def push(self, batch: Batch, port: int = 0) -> None:
@@ -95,8 +97,10 @@ class ClosedSink(Operator):
         self._open.add(batch.filter(is_end | (batch.other == INFINITY)))
 
     def close_rows(self, ids: Int64s, ends: Int64s, port: int = 0) -> None:
-        for rows, row_ends in self._numbered.close(ids, ends):
-            self._close(rows.sync, row_ends, rows)
+        if not self._at_once:
+            self._closing.add(Batch(ends, ids))
+        elif (rows := self._numbered.close(ids, ends)) is not None:
+            self._ready.append(rows)
 
     def _close(self, starts: Int64s, ends: Int64s, rows: Batch) -> None:
         if self._at_once:
@@ -109,14 +113,17 @@ class ClosedSink(Operator):
         due = self._queue.pop_until(t)
         if due is not None:
             self._release(due)
+        ended = self._closing.pop_until(t)
+        if ended is not None and (rows := self._numbered.close(ended.other, ended.sync, by_end=True)) is not None:
+            self._ready.append(rows)
         if t == INFINITY:
-            for rows in (self._open.take(), self._numbered.take()):
-                if rows is not None and len(rows):
-                    self._release(Batch(np.full(len(rows), INFINITY), rows.sync, rows.columns))
+            for rest in (self._open.take(), self._numbered.take()):
+                if rest is not None and len(rest):
+                    self._release(Batch(np.full(len(rest), INFINITY), rest.sync, rest.columns))
 
     def _release(self, due: Batch) -> None:
         same = due.sync[1:] == due.sync[:-1]
-        if (same & (due.other[1:] < due.other[:-1])).any():
+        if np.count_nonzero(same & (due.other[1:] < due.other[:-1])):
             due = due.take(np.lexsort((due.other, due.sync)))
         self._ready.append(Batch(due.other, due.sync, due.columns))
 
@@ -139,6 +146,7 @@ class ClosedSink(Operator):
             "queue": self._queue.save(),
             "open": self._open.save(),
             "numbered": self._numbered.save(),
+            "closing": self._closing.save(),
             "ready": list(self._ready),
         }
 
@@ -147,6 +155,7 @@ class ClosedSink(Operator):
         self._queue.load(state["queue"])
         self._open.load(state["open"])
         self._numbered.load(state["numbered"])
+        self._closing.load(state["closing"])
         self._ready = list(state["ready"])
 
     @property

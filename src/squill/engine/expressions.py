@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch
-from squill.engine.columns import series_from, values_of
+from squill.engine.columns import framed, series_from, values_of
 from squill.engine.kernels.lifetimes import bounds
 from squill.errors import InputError, TimeOverflowError
 from squill.plan.expressions import END, START, Expression
@@ -109,4 +109,4 @@ class Evaluator:
             columns.append(time_series(START, np.minimum(batch.sync, batch.other), self._time))
         if self._time is not None and self._needs_end:
             columns.append(time_series(END, batch.other, self._time))
-        return pl.DataFrame(columns)
+        return framed(columns)

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
+from squill.engine.columns import has_parameters
 from squill.engine.disorder import DisorderBuffer
 from squill.engine.ingress import RowReader
 from squill.engine.late_rows import late_frame
@@ -35,10 +36,6 @@ class Listener(Protocol):
     def advance(self, t: int) -> None: ...
     def settle(self) -> None:
         """Hand out what has come of the rows and the time given so far."""
-
-
-def _has_parameters(dtype: pl.DataType) -> bool:
-    return dtype.is_nested() or isinstance(dtype, (pl.Datetime, pl.Duration, pl.Decimal, pl.Categorical, pl.Enum))
 
 
 class Feed:
@@ -73,7 +70,7 @@ class Feed:
         self._names = list(node.columns)
         self._types = list(node.columns.values())
         self._expected = [
-            (name, dtype, None if _has_parameters(dtype) else type(dtype)) for name, dtype in node.columns.items()
+            (name, dtype, None if has_parameters(dtype) else type(dtype)) for name, dtype in node.columns.items()
         ]
         self._reader = RowReader(node)
         wait = self._time.ticks(node.disorder.wait, "source: wait")

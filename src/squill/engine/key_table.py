@@ -30,7 +30,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from squill.engine.columns import Array, Int64s, Uint8s, read_only, series_from
+from squill.engine.columns import Array, Int64s, Uint8s, has_parameters, read_only, series_from
 from squill.engine.hashing import (
     HASH_VERSION,
     Bytes,
@@ -89,6 +89,7 @@ class KeyTable:
             if not supports(dtype):
                 raise TypeError(f"a column of type {dtype} cannot be a key")
         self.dtypes = tuple(dtypes)
+        self._kinds = [None if has_parameters(dtype) else type(dtype) for dtype in dtypes]
         self._clear()
 
     def _clear(self) -> None:
@@ -190,9 +191,10 @@ class KeyTable:
     def _parts(self, columns: Sequence[pl.Series]) -> list[Part]:
         if len(columns) != len(self.dtypes):
             raise ValueError(f"the key has {len(self.dtypes)} columns, not {len(columns)}")
-        for column, dtype in zip(columns, self.dtypes, strict=True):
-            if column.dtype != dtype:
-                raise TypeError(f"key column {column.name!r} is of type {column.dtype}, not {dtype}")
+        for column, dtype, kind in zip(columns, self.dtypes, self._kinds, strict=True):
+            found = column.dtype
+            if type(found) is not kind and found != dtype:
+                raise TypeError(f"key column {column.name!r} is of type {found}, not {dtype}")
         return [part_of(column) for column in columns]
 
     def release(self, slots: Array) -> None:

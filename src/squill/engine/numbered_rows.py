@@ -1,39 +1,22 @@
 """Rows whose ends follow by number: found again by number, and let go once they are closed.
 
-Rows come with growing numbers, so every run is sorted by number and runs follow each other. Runs of like size
-are merged, without the rows that are closed by then: each row is moved O(log n) times and a closing looks at
-O(log n) runs.
+Rows come with growing numbers and are put at the end, so that a number is found by bisection. Closed rows are
+thrown out when there are more of them than of open ones: each row is moved O(1) times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
+import polars as pl
 
-from squill.engine.batch import Batch, Int64s
+from squill.engine.batch import Batch, Int64s, endless
+from squill.engine.buffers import grown
 from squill.engine.operator import OperatorState
+from squill.engine.row_store import RowStore
 
 __all__ = ["NumberedRows"]
-
-
-class Run:
-    """Rows with ascending numbers; `alive` says which are not closed."""
-
-    __slots__ = ("alive", "batch", "count", "ids")
-
-    def __init__(self, batch: Batch, ids: Int64s, alive: npt.NDArray[np.bool_] | None = None) -> None:
-        self.batch = batch
-        self.ids = ids
-        self.alive = np.ones(len(ids), np.bool_) if alive is None else alive
-        self.count = int(np.count_nonzero(self.alive))
-
-    def compacted(self) -> Run:
-        if self.count == len(self.ids):
-            return self
-        rows = np.flatnonzero(self.alive)
-        return Run(self.batch.take(rows), self.ids[rows])
 
 
 class NumberedRows:
@@ -41,57 +24,101 @@ class NumberedRows:
 
     Examples
     --------
-    >>> rows = NumberedRows()
+    >>> rows = NumberedRows({})
     >>> rows.add(Batch(np.array([1, 2, 3]), np.array([9, 9, 9]), ids=range(3)))
-    >>> [(closed.sync, ends) for closed, ends in rows.close(np.array([1, 0]), np.array([7, 8]))]
-    [(array([2, 1]), array([7, 8]))]
-    >>> len(rows)
-    1
+    >>> closed = rows.close(np.array([1, 0]), np.array([7, 8]))
+    >>> closed.sync, closed.other, len(rows)
+    (array([2, 1]), array([7, 8]), 1)
     """
 
-    def __init__(self) -> None:
-        self._runs: list[Run] = []
+    def __init__(self, types: Mapping[str, pl.DataType]) -> None:
+        self._store = RowStore(types)
+        self._ids = np.empty(16, np.int64)
+        self._starts = np.empty(16, np.int64)
+        self._is_open = np.zeros(16, np.bool_)
+        self._live = 0
 
     def __len__(self) -> int:
-        return sum(run.count for run in self._runs)
+        return self._live
 
     def add(self, batch: Batch) -> None:
         """Take rows; their numbers are above all numbers seen."""
-        if not len(batch):
-            return
         assert batch.ids is not None
-        ids = np.arange(batch.ids.start, batch.ids.stop) if isinstance(batch.ids, range) else batch.ids
-        self._runs.append(Run(Batch(batch.sync, batch.other, batch.columns), ids))
-        while len(self._runs) > 1 and self._runs[-2].count <= 2 * self._runs[-1].count:
-            right, left = self._runs.pop().compacted(), self._runs.pop().compacted()
-            if left.count:
-                merged = Batch.concat([left.batch, right.batch])
-                right = Run(merged, np.concatenate([left.ids, right.ids]))
-            self._runs.append(right)
+        first, size = len(self._store), len(batch)
+        end = first + size
+        self._ids = grown(self._ids, end, None)
+        self._starts = grown(self._starts, end, None)
+        self._is_open = grown(self._is_open, end, None)
+        self._ids[first:end] = batch.ids
+        self._starts[first:end] = batch.sync
+        self._is_open[first:end] = True
+        self._store.append(batch.columns, size)
+        self._live += size
 
-    def close(self, ids: Int64s, ends: Int64s) -> Iterator[tuple[Batch, Int64s]]:
-        """Yield the rows of these numbers with their ends; a number that is not here was filtered out before."""
-        for run in self._runs:
-            places = np.searchsorted(run.ids, ids)
-            inside = places < len(run.ids)
-            found = places[inside]
-            inside[inside] = (run.ids[found] == ids[inside]) & run.alive[found]
-            if inside.any():
-                rows = places[inside]
-                run.alive[rows] = False
-                run.count -= len(rows)
-                yield run.batch.take(rows), ends[inside]
-        self._runs = [run for run in self._runs if run.count]
+    def close(self, ids: Int64s, ends: Int64s, *, by_end: bool = False) -> Batch | None:
+        """Return the rows of these numbers with their ends, in the order given or by end, then start.
+
+        A number that is not here was filtered out before.
+        """
+        known = self._ids[: len(self._store)]
+        places = np.searchsorted(known, ids)
+        here = places < len(known)
+        found = places[here]
+        here[here] = (known[found] == ids[here]) & self._is_open[found]
+        if np.count_nonzero(here) < len(here):
+            places, ends = places[here], ends[here]
+        if not len(places):
+            return None
+        starts = self._starts[places]
+        if by_end and not _in_order(ends, starts):
+            order = np.lexsort((starts, ends))
+            places, starts, ends = places[order], starts[order], ends[order]
+        rows = Batch(starts, ends, self._store.gather(places))
+        self._is_open[places] = False
+        self._live -= len(places)
+        if self._store.is_wasteful(self._live):
+            self._compact()
+        return rows
+
+    def _compact(self) -> None:
+        places = self._open_places()
+        self._store.keep(places)
+        self._ids = self._ids[places]
+        self._starts = self._starts[places]
+        self._is_open = np.ones(len(places), np.bool_)
+
+    def _open_places(self) -> Int64s:
+        return np.flatnonzero(self._is_open[: len(self._store)])
 
     def take(self) -> Batch | None:
-        """Return the rows that were never closed."""
-        left = [run.compacted().batch for run in self._runs if run.count]
-        self._runs = []
-        return Batch.concat(left) if left else None
+        """Return the rows that were never closed, and forget them."""
+        if not self._live:
+            return None
+        places = self._open_places()
+        rows = Batch(self._starts[places], endless(len(places)), self._store.gather(places))
+        self._is_open[:] = False
+        self._live = 0
+        self._compact()
+        return rows
 
     def save(self) -> OperatorState:
         # Closed rows are not left out: rows that stay where they are need not be written again.
-        return {"runs": [(run.batch, run.ids, run.alive) for run in self._runs]}
+        size = len(self._store)
+        return {
+            "store": self._store.save(),
+            "ids": self._ids[:size],
+            "starts": self._starts[:size],
+            "is_open": self._is_open[:size],
+        }
 
     def load(self, state: OperatorState) -> None:
-        self._runs = [Run(batch, ids, alive.copy()) for batch, ids, alive in state["runs"]]
+        self._store.load(state["store"])
+        self._ids, self._starts = state["ids"].copy(), state["starts"].copy()
+        self._is_open = state["is_open"].copy()
+        self._live = int(np.count_nonzero(self._is_open))
+
+
+def _in_order(ends: Int64s, starts: Int64s) -> bool:
+    ends_before, starts_before = ends[:-1], starts[:-1]
+    wrong = (ends[1:] < ends_before) | ((ends[1:] == ends_before) & (starts[1:] < starts_before))
+    return not np.count_nonzero(wrong)

@@ -28,6 +28,10 @@ class RowFilter:
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the rows that stay, in the order they stand; the batch itself when all of them do."""
+        if self._comparison is not None and len(batch) < LARGE:
+            keep = self._comparison.mask(batch.columns)
+            if keep is not None:
+                return batch.filter(keep)
         mask = self._comparison(batch.columns) if self._comparison is not None else None
         if mask is None:
             (mask,) = self._predicate(batch).values()

@@ -55,6 +55,28 @@ def test_comparison_equals_the_expression(compare: Callable[..., Any], name: str
     assert repr(found.to_list()) == repr(FRAME.select(expr).to_series().to_list())
 
 
+@pytest.mark.parametrize("compare", COMPARE)
+@pytest.mark.parametrize(("name", "number"), [("i", 2), ("i", 2**63 - 1), ("x", 2), ("x", 0.0), ("x", 2**60 + 1)])
+def test_mask_of_plain_values_equals_the_expression(compare: Callable[..., Any], name: str, number: float) -> None:
+    expr = compare(sq.col(name), number)
+    comparison = comparison_of(expr)
+    assert comparison is not None
+    frame = FRAME.filter(sq.col(name).is_not_null() & ~sq.col("x").is_nan())
+    found = comparison.mask(frame.to_dict())
+    assert found is not None
+    assert found.tolist() == frame.select(expr).to_series().to_list()
+
+
+@pytest.mark.parametrize(
+    "rows", [pl.Series([1.0, None]), pl.Series([1.0, float("nan")]), pl.Series([1], dtype=pl.Int8)]
+)
+def test_mask_leaves_nulls_and_nans_and_other_types_to_polars(rows: pl.Series) -> None:
+    comparison = comparison_of(sq.col("x") > 0.5)
+    assert comparison is not None
+    assert comparison.mask({"x": rows}) is None
+    assert comparison.mask({}) is None
+
+
 def test_plain_numbers_are_compared_without_a_query() -> None:
     assert comparison_of(sq.col("i") < 3) is not None
     assert comparison_of(sq.col("x") >= 0.5) is not None

@@ -15,13 +15,13 @@ def rows(ids: range) -> Batch:
 def closed(store: NumberedRows, ids: list[int]) -> dict[int, int]:
     """Close rows and return id by x."""
     found = store.close(np.array(ids), np.array(ids) + 100)
-    return {
-        x // 10: end - 100 for batch, ends in found for x, end in zip(batch.columns["x"], ends.tolist(), strict=True)
-    }
+    if found is None:
+        return {}
+    return {x // 10: end - 100 for x, end in zip(found.columns["x"], found.other.tolist(), strict=True)}
 
 
 def test_rows_are_found_again_after_merges() -> None:
-    store = NumberedRows()
+    store = NumberedRows({"x": pl.Int64()})
     for low in range(0, 64, 2):
         store.add(rows(range(low, low + 2)))
     assert closed(store, [63, 0, 17]) == {63: 63, 0: 0, 17: 17}
@@ -29,13 +29,13 @@ def test_rows_are_found_again_after_merges() -> None:
 
 
 def test_unknown_numbers_are_left_alone() -> None:
-    store = NumberedRows()
+    store = NumberedRows({"x": pl.Int64()})
     store.add(Batch(np.array([1, 2]), np.array([9, 9]), {"x": pl.Series("x", [10, 40])}, np.array([1, 4])))
     assert closed(store, [2, 4, 9]) == {4: 4}
 
 
 def test_closed_rows_are_let_go_and_the_others_remain() -> None:
-    store = NumberedRows()
+    store = NumberedRows({"x": pl.Int64()})
     for low in range(0, 40, 4):
         store.add(rows(range(low, low + 4)))
         closed(store, [low, low + 1, low + 2])
@@ -46,8 +46,25 @@ def test_closed_rows_are_let_go_and_the_others_remain() -> None:
 
 
 def test_a_loaded_store_has_the_open_rows() -> None:
-    store, copy = NumberedRows(), NumberedRows()
+    store, copy = NumberedRows({"x": pl.Int64()}), NumberedRows({"x": pl.Int64()})
     store.add(rows(range(5)))
     closed(store, [1])
     copy.load(store.save())
     assert closed(copy, [1, 2]) == {2: 2}
+
+
+def test_closed_rows_can_come_by_end_then_start() -> None:
+    store = NumberedRows({"x": pl.Int64()})
+    store.add(rows(range(5)))
+    found = store.close(np.array([3, 1, 0, 4]), np.array([8, 9, 9, 7]), by_end=True)
+    assert found is not None
+    assert (found.sync.tolist(), found.other.tolist()) == ([4, 3, 0, 1], [7, 8, 9, 9])
+
+
+def test_closed_rows_do_not_pile_up() -> None:
+    store = NumberedRows({"x": pl.Int64()})
+    for low in range(0, 100_000, 1000):
+        store.add(rows(range(low, low + 1000)))
+        closed(store, list(range(low + 1, low + 1000)))
+    assert len(store) == 100
+    assert len(store._ids) < 50_000

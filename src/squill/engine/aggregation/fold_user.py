@@ -49,7 +49,7 @@ STATES: dict[type, np.dtype[Any]] = {
 NO_FLAGS = read_only(np.empty(0, np.uint8))
 _NO_DELTAS = (
     np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int64), 0, np.empty(0, np.int64),
-    np.empty(0, np.int64), 0, np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64),
+    np.empty(0, np.int64), 0, np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), 0,
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from squill.engine.buffers import grown, room_for
 from squill.engine.kernels import schedule as kernels
 from squill.engine.operator import OperatorState
 from squill.plan.properties import Properties
-from squill.time import MINUS_INFINITY
+from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["Column", "Deltas", "Schedule", "schedule_for"]
 
@@ -49,13 +49,10 @@ class Deltas:
     cell_slot: Array
     cell_time: Array
     cell_alive: Array
+    cells: int
+    """How many cells are finished."""
     columns: Sequence[Column]
     """The fold inputs; `row` says where each delta's values lie in them."""
-
-    @property
-    def cells(self) -> int:
-        """How many cells are finished."""
-        return int(self.instant_cell[self.instants - 1]) if self.instants else 0
 
 
 class Schedule:
@@ -94,6 +91,16 @@ class Schedule:
         """
         raise NotImplementedError
 
+    def has_due(self, bound: int) -> bool:
+        """True when time that comes to `bound` finishes an instant or ends a row; most small steps do neither."""
+        if self.state[kernels.OPEN] and self.state[kernels.TIME] < bound:
+            return True
+        return self._next_end() < bound
+
+    def _next_end(self) -> int:
+        """When the next of the rows that wait for their end leaves; infinity when none does."""
+        return INFINITY
+
     def _room_for_cells(self) -> None:
         size = int(self.state[kernels.CELLS]) + self._chunk
         self._cell_slot = grown(self._cell_slot, size)
@@ -101,9 +108,10 @@ class Schedule:
         self._cell_alive = grown(self._cell_alive, size)
 
     def _deltas(self, count: int, instants: int, columns: Sequence[Column]) -> Deltas:
+        cells = int(self._instant_cell[instants - 1]) if instants else 0
         return Deltas(
             self._slot, self._sign, self._row, count, self._instant_delta, self._instant_cell, instants,
-            self._cell_slot, self._cell_time, self._cell_alive, columns,
+            self._cell_slot, self._cell_time, self._cell_alive, cells, columns,
         )  # fmt: skip
 
     def _drop_finished_cells(self, deltas: Deltas) -> None:
@@ -211,6 +219,10 @@ class FifoSchedule(Schedule):
         self._tail = end
         return base
 
+    def _next_end(self) -> int:
+        head = self.state[kernels.HEAD]
+        return int(self._queue_end[head]) if head < self._tail else INFINITY
+
     def _make_room(self, n: int) -> None:
         """Move the queue to the front, into larger arrays when more than half is in use."""
         head, tail = int(self.state[kernels.HEAD]), self._tail
@@ -288,6 +300,9 @@ class GeneralSchedule(Schedule):
             self._drop_finished_cells(deltas)
             self._free[self._free_count : self._free_count + free] = freed[:free]
             self._free_count += free
+
+    def _next_end(self) -> int:
+        return int(self._heap_end[0]) if self.state[kernels.HEAP] else INFINITY
 
     def _store(self, slots: Array, columns: Sequence[Column]) -> Array:
         n = len(slots)

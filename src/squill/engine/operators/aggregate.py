@@ -50,6 +50,7 @@ class AggregateOperator(Operator):
         self._inputs = self._input_evaluator()
         column_types = [kind for fold in self._folds for kind in fold.columns]
         self._schedule = schedule_for(node.parent.properties, column_types)
+        self._no_columns: list[Column] = [(np.empty(0, kind), np.empty(0, np.uint8)) for kind in column_types]
         self._output = CellOutput(self._keys.columns, {item.name: item.dtype for item in node.columns})
         self._results = Evaluator(node.columns, None, "aggregate")
         self._empty = EmptySlots(self._schedule)
@@ -69,7 +70,8 @@ class AggregateOperator(Operator):
         self._run(batch, slots, self._stored_columns(batch, slots), self.clock)
 
     def advance(self, t: int, port: int = 0) -> None:
-        self._run(None, np.empty(0, np.int32), self._stored_columns(None, np.empty(0, np.int32)), t)
+        if self._schedule.has_due(t):
+            self._run(None, np.empty(0, np.int32), self._no_columns, t)
         self.emit_clock(t)
 
     def _ensure_slots(self, capacity: int) -> None:
@@ -77,10 +79,7 @@ class AggregateOperator(Operator):
         for fold in self._folds:
             fold.ensure_slots(capacity)
 
-    def _stored_columns(self, batch: Batch | None, slots: Array) -> list[Column]:
-        if batch is None:
-            none = np.empty(0, np.uint8)
-            return [(np.empty(0, kind), none) for kind in self._schedule.column_types]
+    def _stored_columns(self, batch: Batch, slots: Array) -> list[Column]:
         values = self._inputs(batch) if self._inputs is not None else {}
         columns: list[Column] = []
         for number, fold in enumerate(self._folds):

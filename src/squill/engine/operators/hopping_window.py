@@ -24,9 +24,10 @@ class HoppingWindowOperator(Operator):
         super().__init__(node)
         self._window = (node.size, node.hop, node.offset % node.hop, node.closed == "right")
         self._fits_nowhere = leaves_no_time(node.size, node.hop)
+        self._may_end = not node.parent.properties.ends_known
 
     def push(self, batch: Batch, port: int = 0) -> None:
-        if not self.node.inputs[0].properties.ends_known:
+        if self._may_end:
             batch = batch.filter(batch.other > batch.sync)
         refuse_beginningless(batch.sync, self.node)
         start, end = np.empty(len(batch), np.int64), np.empty(len(batch), np.int64)
