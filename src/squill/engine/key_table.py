@@ -390,6 +390,7 @@ class _WordKeys:
 
     def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None:
         self.words[:capacity] = saved["words"]
+        self.nulls[:capacity] = saved["nulls"]
         self.saw_null = bool(self.nulls.any())
 
 
