@@ -541,18 +541,26 @@ class Stream:
         fn: Callable[[pl.DataFrame], object],
         emit: str = "changes",
         *,
+        speculate: bool = False,
         restore: str | os.PathLike[str] | None = None,
+        timer: bool = True,
     ) -> Subscription:
-        """Call `fn` with frames of results as the sources are pushed, on the caller's thread.
+        """Call `fn` with frames of results as the sources are pushed, on the caller's thread; never twice at once.
 
         `emit="closed"` gives each row once, as (start, end, payload), when time has passed its end;
         `emit="changes"` gives rows (time, diff, payload) whose sum of diffs up to t is the answer at t.
+        `speculate=True` takes rows that still wait for stragglers as if none came: after each flush the changes
+        sum up to the answer over all rows pushed so far, and later ones take back what proved wrong.
         `restore=folder` goes on from what `Subscription.checkpoint(folder)` of the same query saved: push the
         rows that come after; stored inputs are not read again.
+        Rows that wait under a source's `max_delay` are sent on by a thread of this subscription;
+        `timer=False` starts none and leaves that to `Subscription.poll()`.
+        An error, of `fn` or inside the query, stops the subscription and is raised by the push that led to it;
+        one on the timer's thread by the next push, flush or poll.
         """
         from squill.engine.subscription import subscribe
 
-        return subscribe(self._outside(), fn, emit, restore)
+        return subscribe(self._outside(), fn, emit, speculate=speculate, restore=restore, timer=timer)
 
     def _outside(self) -> Node:
         if self._group is not None:

@@ -66,6 +66,45 @@ def completed() -> PushedSource:
     return source
 
 
+def failing() -> None:
+    """Push into a source whose subscriber raises."""
+    source = sq.source({"t": pl.Int64, "x": pl.Int64}, start="t")
+
+    def ring(frame: pl.DataFrame) -> None:
+        raise ConnectionError("the bell is broken")
+
+    source.subscribe(ring, emit="closed")
+    source.push({"t": [1, 5], "x": [7, 8]})
+
+
+def stopped() -> None:
+    source = sq.source({"t": pl.Int64}, start="t")
+    source.subscribe(print).stop()
+    source.push({"t": 1})
+
+
+def saved() -> tuple[PushedSource, str]:
+    """Return a source as it is at first, and a checkpoint of a query over such a source."""
+    source = sq.source({"t": pl.Int64}, start="t")
+    subscription = source.subscribe(lambda frame: None)
+    source.push({"t": 1})
+    subscription.checkpoint("saved")
+    return sq.source({"t": pl.Int64}, start="t"), "saved"
+
+
+def restored_beside_a_running_one() -> None:
+    source, folder = saved()
+    source.subscribe(lambda frame: None)
+    source.subscribe(lambda frame: None, restore=folder)
+
+
+def restored_after_a_push() -> None:
+    source, folder = saved()
+    source.subscribe(lambda frame: None, restore=folder)
+    source.push({"t": 2})
+    source.subscribe(lambda frame: None, restore=folder)
+
+
 def text(name: str, content: str) -> str:
     Path(name).write_text(content, encoding="utf-8")
     return name
@@ -181,6 +220,14 @@ CASES: dict[str, Callable[[], object]] = {
     "collect_pushed": lambda: sq.source({"t": pl.Int64}, start="t").collect(),
     "subscribe_stored": lambda: stream().subscribe(print),
     "subscribe_unknown_emit": lambda: sq.source({"t": pl.Int64}, start="t").subscribe(print, emit="all"),
+    "subscribe_speculate_closed": lambda: sq.source({"t": pl.Int64}, start="t").subscribe(
+        print, emit="closed", speculate=True
+    ),
+    "subscribe_odd_timer": lambda: sq.source({"t": pl.Int64}, start="t").subscribe(print, timer=1),  # type: ignore[arg-type]
+    "subscriber_fails": failing,
+    "push_after_stop": stopped,
+    "restore_beside_a_running_query": restored_beside_a_running_one,
+    "restore_twice_but_pushed_between": restored_after_a_push,
     "subscribe_time_column": lambda: sq.source({"t": pl.Int64, "time": pl.Int64}, start="t").subscribe(print),
     "source_without_start": lambda: sq.source({"t": pl.Int64}, start="tt"),
     "max_delay_without_unit": lambda: sq.source({"t": pl.Int64}, start="t", max_delay=5),

@@ -14,7 +14,7 @@ from squill.errors import PlanError
 from squill.plan.node import Node
 from squill.time import INFINITY
 
-__all__ = ["ChangesSink"]
+__all__ = ["ChangesSink", "change_frame"]
 
 CHANGE_COLUMNS = ("time", "diff")
 
@@ -53,13 +53,16 @@ class ChangesSink(Operator):
 
     def take(self) -> pl.DataFrame | None:
         """Return the changes that are final and were not taken yet; None when there are none."""
+        rows = self.take_rows()
+        return None if rows is None else change_frame(rows, self.node)
+
+    def take_rows(self) -> Batch | None:
+        """Return the same as `take` as (time, diff, payload)."""
         if not self._ready:
             return None
         rows = Batch.concat(self._ready)
         self._ready = []
-        assert self.node.time is not None
-        times = time_series("time", rows.sync, self.node.time)
-        return framed([times, pl.Series("diff", rows.other), *rows.columns.values()])
+        return rows
 
     def save(self) -> OperatorState:
         return {"clock": self.clock, "queue": self._queue.save(), "ready": list(self._ready)}
@@ -72,6 +75,13 @@ class ChangesSink(Operator):
     @property
     def state_rows(self) -> int:
         return len(self._queue)
+
+
+def change_frame(rows: Batch, node: Node) -> pl.DataFrame:
+    """Return changes, whose sync is their time and whose other is their diff, as a subscriber gets them."""
+    assert node.time is not None
+    times = time_series("time", rows.sync, node.time)
+    return framed([times, pl.Series("diff", rows.other), *rows.columns.values()])
 
 
 def _in_order(rows: Batch) -> Batch:

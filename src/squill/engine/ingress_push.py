@@ -2,13 +2,19 @@
 
 A push is checked as a whole before anything changes, so a push that raises leaves the source as it was. Rows
 that may leave are gathered until there are enough of them or the first has waited for `max_delay`; time is
-looked at whenever the source is called, on the caller's thread.
+looked at whenever the source is called, and by the timers of its subscriptions.
+
+Two locks: `_mutex` guards what waits in the source, and is never held while queries run; the turn is held by
+the thread that runs the queries. So rows gather while a batch is under way, and the slower the queries are,
+the larger the next batch is.
 """
 
 from __future__ import annotations
 
+import threading
 import time as wall
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -18,15 +24,17 @@ import polars as pl
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.columns import has_parameters
 from squill.engine.disorder import DisorderBuffer
+from squill.engine.flush_timer import FlushTimer
 from squill.engine.ingress import RowReader
 from squill.engine.late_rows import late_frame
 from squill.engine.operator import OperatorState
+from squill.engine.turns import Turn, raise_first
 from squill.errors import InputError, SourceStateError, SquillError
 from squill.plan.nodes import PushSource
 from squill.plan.nodes.sources import KEEP_LATE
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["Feed", "Listener"]
+__all__ = ["Failure", "Feed", "Listener"]
 
 
 class Listener(Protocol):
@@ -36,6 +44,18 @@ class Listener(Protocol):
     def advance(self, t: int) -> None: ...
     def settle(self) -> None:
         """Hand out what has come of the rows and the time given so far."""
+
+
+class Failure:
+    """An error that met nobody, to be raised once, by whatever uses the query next."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error: BaseException | None = error
+
+    def raise_once(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 class Feed:
@@ -51,15 +71,21 @@ class Feed:
         self._keep_late = keep_late
         self._max_delay = max_delay
         self._now = now
+        self.turn = Turn()
+        self._mutex = threading.Lock()
         self._listeners: list[Listener] = []
+        self._timers: list[FlushTimer] = []
+        self._failures: list[Failure] = []
         self._begun = False
         self._completed = False
         self._pushes = 0
         self._resumed_at: int | None = None
         self._pending: list[Batch] = []
         self._pending_rows = 0
-        self._pending_since = 0.0
+        self._news = False
+        self._news_since = 0.0
         self._last_punctuation = MINUS_INFINITY
+        self._punctuated = MINUS_INFINITY
         self._first_row_left = False
 
     def bind(self, node: PushSource) -> None:
@@ -73,8 +99,11 @@ class Feed:
             (name, dtype, None if has_parameters(dtype) else type(dtype)) for name, dtype in node.columns.items()
         ]
         self._reader = RowReader(node)
-        wait = self._time.ticks(node.disorder.wait, "source: wait")
-        self._buffer = DisorderBuffer(node.disorder.policy, wait, node.label, self._time, keep_late=self._keep_late)
+        self._buffer = self._new_buffer()
+
+    def _new_buffer(self) -> DisorderBuffer:
+        policy, wait = self.node.disorder.policy, self._time.ticks(self.node.disorder.wait, "source: wait")
+        return DisorderBuffer(policy, wait, self.node.label, self._time, keep_late=self._keep_late)
 
     # -- listeners ----------------------------------------------------------------------------------------
 
@@ -108,27 +137,45 @@ class Feed:
         self._listeners.append(listener)
 
     def detach(self, listener: Listener) -> None:
-        self._listeners = [item for item in self._listeners if item is not listener]
+        with self._mutex:
+            self._listeners = [item for item in self._listeners if item is not listener]
+
+    def watch(self, timer: FlushTimer) -> None:
+        """Let the timer know when rows begin to wait."""
+        with self._mutex:
+            self._timers = [*self._timers, timer]
+
+    def unwatch(self, timer: FlushTimer) -> None:
+        with self._mutex:
+            self._timers = [item for item in self._timers if item is not timer]
 
     # -- driven by the program ----------------------------------------------------------------------------
 
     def push(self, data: Any) -> None:
+        self._refuse_rows()
+        columns, size = self._columns(data)
+        with self._mutex:
+            self._refuse_rows()
+            self._gather(self._admit(columns, size))
+            self._begun = True
+            self._pushes += 1
+            full = self._max_delay is None or self._pending_rows >= DEFAULT_BATCH_ROWS
+        if full:
+            self.turn.run(self._send)
+        elif self._is_due():
+            # Who is running the queries takes these rows next; they gain company meanwhile.
+            self.turn.run(self._send, wait=False)
+        else:
+            self._wake_timers()
+
+    def _refuse_rows(self) -> None:
+        self._raise_kept()
         self._refuse_completed("push to")
         if not self._listeners:
             raise SourceStateError(
                 f"source {self.node.label!r} is not connected: nothing would take the rows",
                 "subscribe(fn) to a query over it first.",
             )
-        columns, size = self._columns(data)
-        rows = self._admit(columns, size)
-        self._begun = True
-        self._pushes += 1
-        if rows is not None:
-            if not self._pending:
-                self._pending_since = self._now()
-            self._pending.append(rows)
-            self._pending_rows += len(rows)
-        self._flush_if_due()
 
     def _admit(self, columns: dict[str, pl.Series], size: int) -> Batch | None:
         self._reader.first_row = 0
@@ -140,45 +187,115 @@ class Feed:
             raise
 
     def punctuate(self, t: object) -> None:
-        self._refuse_completed("punctuate")
+        self._raise_kept()
         ticks = self._time.instant(t, f"source {self.node.label!r}: punctuation")
-        self._begun = True
-        self._gather(self._buffer.punctuate(ticks))
-        self.flush()
-        self._last_punctuation = max(self._last_punctuation, self._buffer.clock)
+        with self._mutex:
+            self._refuse_completed("punctuate")
+            self._begun = True
+            self._gather(self._buffer.punctuate(ticks))
+            self._punctuated = self._buffer.clock
+        self.turn.run(self._send)
 
     def complete(self) -> None:
-        self._refuse_completed("complete")
-        self._gather(self._buffer.complete())
-        self._completed = True
-        self.flush()
+        self._raise_kept()
+        with self._mutex:
+            self._refuse_completed("complete")
+            self._gather(self._buffer.complete())
+            self._completed = True
+        try:
+            self.turn.run(self._send)
+        finally:
+            self._wake_timers()
 
     def flush(self) -> None:
         """Send everything that may leave, and the time."""
-        rows = Batch.concat(self._pending) if self._pending else None
-        self._pending, self._pending_rows = [], 0
-        clock = INFINITY if self._completed else self._buffer.clock
-        segments = self._segments(rows) if rows is not None else []
-        for listener in tuple(self._listeners):
-            for batch, punctuation in segments:
-                if punctuation is not None:
-                    listener.advance(punctuation)
-                listener.push(batch)
-            listener.advance(clock)
-            listener.settle()
+        self._raise_kept()
+        self.turn.run(self._send)
+
+    def _send(self) -> None:
+        """Let the queries run over what waits; this thread has the turn."""
+        with self._mutex:
+            rows = Batch.concat(self._pending) if self._pending else None
+            self._pending, self._pending_rows = [], 0
+            clock = INFINITY if self._completed else self._buffer.clock
+            listeners = tuple(self._listeners)
+            if not self._news:
+                return
+            self._news = False
+            segments = self._segments(rows) if rows is not None else []
+            self._last_punctuation = max(self._last_punctuation, self._punctuated)
+        errors: list[BaseException] = []
+        for listener in listeners:
+            _try(errors, _drive, listener, segments, clock)
+        # All have the rows before the first gets results: its function may save the others.
+        for listener in listeners:
+            _try(errors, listener.settle)
+        raise_first(errors)
 
     def _gather(self, rows: Batch | None) -> None:
-        if rows is not None:
+        """Take what may leave; though nothing may, time may have moved, and early answers may have changed."""
+        if not self._news:
+            self._news_since = self._now()
+            self._news = True
+        if rows is not None and len(rows):
             self._pending.append(rows)
             self._pending_rows += len(rows)
 
-    def _flush_if_due(self) -> None:
-        if self._max_delay is None or self._pending_rows >= DEFAULT_BATCH_ROWS or self._waited_enough():
-            self.flush()
+    # -- rows that wait -----------------------------------------------------------------------------------
 
-    def _waited_enough(self) -> bool:
-        assert self._max_delay is not None
-        return bool(self._pending) and self._now() - self._pending_since >= self._max_delay
+    @property
+    def waits(self) -> bool:
+        """Whether rows wait for company at all."""
+        return self._max_delay is not None
+
+    @property
+    def done(self) -> bool:
+        return self._completed
+
+    def remaining(self) -> float | None:
+        if self._max_delay is None or not self._news:
+            return None
+        return self._news_since + self._max_delay - self._now()
+
+    def _is_due(self) -> bool:
+        remaining = self.remaining()
+        return remaining is not None and remaining <= 0
+
+    def send_due(self) -> None:
+        if self._is_due():
+            self.turn.run(self._send_if_due)
+
+    def _send_if_due(self) -> None:
+        if self._is_due():
+            self._send()
+
+    def poll(self) -> None:
+        self._raise_kept()
+        self.send_due()
+
+    def _wake_timers(self) -> None:
+        for timer in self._timers:
+            if timer.idle:
+                timer.wake()
+
+    def keep(self, error: BaseException) -> None:
+        self.keep_failure(Failure(error))
+
+    def keep_failure(self, failure: Failure) -> None:
+        self._failures.append(failure)
+
+    def _raise_kept(self) -> None:
+        while self._failures:
+            self._failures.pop(0).raise_once()
+
+    def waiting_rows(self) -> Batch | None:
+        """Return all rows that have not gone on, in the order in which they would if the source ended here."""
+        with self._mutex:
+            buffer = self._new_buffer()
+            buffer.load(self._buffer.save())
+            stragglers = buffer.complete()
+            batches = [*self._pending, *([] if stragglers is None else [stragglers])]
+            return Batch.concat(batches) if batches else None
 
     def _segments(self, rows: Batch) -> list[tuple[Batch, int | None]]:
         """Cut rows where a punctuation is generated; each piece comes with the one that goes before it."""
@@ -313,11 +430,18 @@ class Feed:
 
     # -- state --------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Let no row come in: what `save` returns is the state itself, not a copy."""
+        with self._mutex:
+            yield
+
+    def send(self) -> None:
+        """Send what is pending; this thread has the turn."""
+        self._send()
+
     def save(self) -> OperatorState:
-        """Return what is needed to go on after everything pending was flushed."""
-        # Asked by a query that is just being given results, nothing is pending: others have yet to get theirs.
-        if self._pending:
-            self.flush()
+        """Return what is needed to go on."""
         return {
             "buffer": self._buffer.save(),
             "pushes": self._pushes,
@@ -326,6 +450,7 @@ class Feed:
             "completed": self._completed,
             "last_punctuation": self._last_punctuation,
             "first_row_left": self._first_row_left,
+            "pending": list(self._pending),
         }
 
     def load(self, state: OperatorState) -> None:
@@ -333,3 +458,22 @@ class Feed:
         self._begun, self._completed = state["begun"], state["completed"]
         self._pushes, self._reader.empty = state["pushes"], state["empty"]
         self._last_punctuation, self._first_row_left = state["last_punctuation"], state["first_row_left"]
+        # Also where nothing is pending: a query that was saved half way has yet to be told the time.
+        for rows in state["pending"] or [None]:
+            self._gather(rows)
+
+
+def _drive(listener: Listener, segments: list[tuple[Batch, int | None]], clock: int) -> None:
+    for batch, punctuation in segments:
+        if punctuation is not None:
+            listener.advance(punctuation)
+        listener.push(batch)
+    listener.advance(clock)
+
+
+def _try(errors: list[BaseException], call: Callable[..., None], *arguments: object) -> None:
+    """Call, and put the error aside: other queries go on."""
+    try:
+        call(*arguments)
+    except BaseException as error:  # noqa: BLE001 - raised when all have been called
+        errors.append(error)

@@ -1,9 +1,14 @@
-"""Queries that run while their sources are pushed: results are handed to a function on the caller's thread."""
+"""Queries that run while their sources are pushed: results are handed to a function on the caller's thread.
+
+Rows that wait for company under `max_delay` are sent on by a timer thread of the subscription, or by `poll`.
+"""
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +18,16 @@ from squill.engine.batch import Batch
 from squill.engine.compile import Entry, Pipeline, compile_plan
 from squill.engine.egress_changes import ChangesSink
 from squill.engine.egress_closed import ClosedSink
+from squill.engine.flush_timer import FlushTimer, is_kept, on_a_timer
+from squill.engine.ingress_push import Failure, Feed
 from squill.engine.operator import OperatorState
 from squill.engine.run import drive_stored
+from squill.engine.speculation import Speculation
 from squill.engine.state.belonging import Belonging
 from squill.engine.state.folder import StoredState
 from squill.engine.state.journal import Journal
-from squill.errors import CheckpointError, PlanError
+from squill.engine.turns import Turn, inside_a_turn, taking_turns
+from squill.errors import CheckpointError, PlanError, SourceStateError, UserFunctionError
 from squill.plan.node import Node
 from squill.plan.nodes import PushSource
 from squill.plan.rewrite import rewrite
@@ -43,15 +52,40 @@ class Subscription:
     False
     """
 
-    def __init__(self, pipeline: Pipeline, sink: ChangesSink | ClosedSink, fn: Callback, journal: Journal) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sink: ChangesSink | ClosedSink,
+        fn: Callback,
+        journal: Journal,
+        speculation: Speculation | None,
+    ) -> None:
         self.pipeline = pipeline
         self._sink = sink
         self._fn = fn
         self._journal = journal
+        self._speculation = speculation
         self._taps = [
             (source, Tap(self, entry)) for source, entry in pipeline.entries if isinstance(source, PushSource)
         ]
+        self._feeds: list[Feed] = list({id(source.source): source.source for source, _ in self._taps}.values())
+        self._timer: FlushTimer | None = None
+        self._failure: Failure | None = None
         self.active = True
+        self.error: BaseException | None = None
+
+    @property
+    def turns(self) -> list[Turn]:
+        return [feed.turn for feed in self._feeds]
+
+    def start_timer(self) -> None:
+        """Let a thread send on rows that have waited for long enough, where there are any such."""
+        waiting = [feed for feed in self._feeds if feed.waits and not feed.done]
+        if waiting:
+            self._timer = FlushTimer(waiting)
+            weakref.finalize(self, self._timer.stop).atexit = False
+            for feed in waiting:
+                feed.watch(self._timer)
 
     def attach(self) -> None:
         """Take rows from now on."""
@@ -64,6 +98,8 @@ class Subscription:
         for (source, _), saved in zip(self._taps, feeds.values(), strict=True):
             source.source.check_resumable(saved)
         self.pipeline.load(list(state["operators"].values()))
+        if self._speculation is not None:
+            self._speculation.load(state["early"])
         for (source, tap), saved in zip(self._taps, feeds.values(), strict=True):
             source.source.resume(tap, saved)
 
@@ -91,13 +127,31 @@ class Subscription:
         """
         folder = _folder(path, "checkpoint")
         self._refuse_stopped()
+        nested = self._feeds[0].turn.mine
+        with taking_turns(self.turns) as ours:
+            if not ours:
+                raise CheckpointError(
+                    "checkpoint: another thread is running the query, and this one is inside a function that was "
+                    "given results, where it cannot wait",
+                    "call checkpoint from outside.",
+                )
+            if not nested:
+                for feed in self._feeds:
+                    feed.send()
+            self._refuse_stopped()
+            with ExitStack() as still:
+                for feed in self._feeds:
+                    still.enter_context(feed.standing_still())
+                return self._journal.checkpoint(folder, self._save())
+
+    def _save(self) -> OperatorState:
         feeds = {f"{i}:{source.label}": source.source.save() for i, (source, _) in enumerate(self._taps)}
-        self._refuse_stopped()
         names = [operator.node.name for operator in self.pipeline.operators] + ["results"]
         operators = {
             f"{i}:{name}": saved for i, (name, saved) in enumerate(zip(names, self.pipeline.save(), strict=True))
         }
-        return self._journal.checkpoint(folder, {"feeds": feeds, "operators": operators})
+        early = {} if self._speculation is None else {"early": self._speculation.save()}
+        return {"feeds": feeds, "operators": operators, **early}
 
     def _refuse_stopped(self) -> None:
         if not self.active:
@@ -106,17 +160,73 @@ class Subscription:
                 "restore the checkpoint before, if there is one.",
             )
 
+    def poll(self) -> None:
+        """Send on the rows that have waited for `max_delay`; to be called now and then with `timer=False`.
+
+        An error that met the timer thread is raised here, if no push has raised it yet.
+
+        Examples
+        --------
+        >>> import time, squill as sq
+        >>> source = sq.source({"t": pl.Int64}, start="t", max_delay="1ms")
+        >>> subscription = source.subscribe(lambda frame: print(frame.rows()), timer=False)
+        >>> source.push({"t": [1, 2]})
+        >>> time.sleep(0.002)
+        >>> subscription.poll()
+        [(1, 1), (2, -1)]
+        """
+        if self._failure is not None:
+            self._failure.raise_once()
+        if self.active:
+            for feed in self._feeds:
+                feed.poll()
+
     def stop(self) -> None:
-        """Take no more rows; what has not been delivered is forgotten. Sources and other queries go on."""
+        """Take no more rows; what has not been delivered is forgotten. Sources and other queries go on.
+
+        Its function is not running any more when this returns, unless it is that function which called.
+        """
+        if inside_a_turn():
+            self.end()
+            return
+        with taking_turns(self.turns):
+            self.end()
+        if self._timer is not None:
+            self._timer.join()
+
+    def end(self) -> None:
+        """Let go of the sources and the timer."""
         self.active = False
         for source, tap in self._taps:
             source.source.detach(tap)
+        if self._timer is not None:
+            self._timer.stop()
+            for feed in self._feeds:
+                feed.unwatch(self._timer)
+
+    def fail(self, error: BaseException) -> None:
+        """End because of an error: the state is half way through some rows, and would give wrong answers."""
+        self.error = error
+        if on_a_timer():
+            self._failure = Failure(error)
+            for feed in self._feeds:
+                feed.keep_failure(self._failure)
+            is_kept(error)
+        self.end()
 
     def deliver(self) -> None:
         """Call the function with what is ready, if anything is."""
-        frame = self._sink.take()
-        if frame is not None:
+        frame = self._sink.take() if self._speculation is None else self._speculation.take(self.pipeline)
+        if frame is None:
+            return
+        try:
             self._fn(frame)
+        except Exception as error:
+            name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
+            raise UserFunctionError(
+                f"subscribe({name}): it raised {type(error).__name__}: {error}; the first of the {frame.height} rows "
+                f"that it was given is {frame.row(0, named=True)}"
+            ) from error
 
 
 class Tap:
@@ -140,18 +250,22 @@ class Tap:
             return
         try:
             call(*arguments)
-        except BaseException:
-            # Its state is half way through these rows: going on would give wrong answers.
-            self._subscription.stop()
+        except BaseException as error:
+            self._subscription.fail(error)
             raise
 
 
-def subscribe(root: Node, fn: Callback, emit: str, restore: str | os.PathLike[str] | None = None) -> Subscription:
+def subscribe(
+    root: Node,
+    fn: Callback,
+    emit: str = "changes",
+    *,
+    speculate: bool = False,
+    restore: str | os.PathLike[str] | None = None,
+    timer: bool = True,
+) -> Subscription:
     """Start the query; stored inputs beside the pushed ones are read at once, unless it is restored."""
-    if emit not in ("changes", "closed"):
-        raise PlanError(f"subscribe: emit is {emit!r}", 'use "changes" or "closed".')
-    if not callable(fn):
-        raise PlanError(f"subscribe: {fn!r} cannot be called", "give a function of one frame.")
+    _check_arguments(fn, emit, speculate=speculate, timer=timer)
     stored = None if restore is None else StoredState(_folder(restore, "restore"))
     node = rewrite(root)
     if node.time is None:
@@ -160,18 +274,52 @@ def subscribe(root: Node, fn: Callback, emit: str, restore: str | os.PathLike[st
     pipeline = compile_plan(node, sink)
     if not any(isinstance(source, PushSource) for source, _ in pipeline.entries):
         raise PlanError("subscribe: no source of this query is pushed", "use collect(), or feed it with sq.source.")
-    belonging = Belonging.of(node, emit)
+    belonging = Belonging.of(node, f"{emit}, speculate" if speculate else emit)
     journal = Journal(belonging.to_json())
-    subscription = Subscription(pipeline, sink, fn, journal)
-    if stored is None:
-        subscription.attach()
-        drive_stored(pipeline)
-    else:
-        belonging.check(stored.manifest.plan, stored.folder)
-        subscription.resume(stored.read())
-        stored.go_on(journal)
-    subscription.deliver()
+    subscription = Subscription(pipeline, sink, fn, journal, Speculation(node) if speculate else None)
+    with taking_turns(subscription.turns) as ours:
+        if not ours:
+            raise SourceStateError(
+                "subscribe: another thread is pushing into a source of this query, and this one is inside a function "
+                "that was given results, where it cannot wait",
+                "subscribe before rows are pushed.",
+            )
+        if stored is None:
+            subscription.attach()
+            _or_end(subscription, lambda: drive_stored(pipeline))
+        else:
+            belonging.check(stored.manifest.plan, stored.folder)
+            subscription.resume(stored.read())
+            stored.go_on(journal)
+        # Where this is called from inside a function that was given results, after that one has returned.
+        subscription.turns[0].run(lambda: _or_end(subscription, subscription.deliver))
+        if timer and subscription.active:
+            subscription.start_timer()
     return subscription
+
+
+def _or_end(subscription: Subscription, call: Callable[[], None]) -> None:
+    """Call; a query that fails before it was handed out leaves nothing behind."""
+    try:
+        call()
+    except BaseException as error:
+        subscription.fail(error)
+        raise
+
+
+def _check_arguments(fn: object, emit: object, *, speculate: object, timer: object) -> None:
+    if emit not in ("changes", "closed"):
+        raise PlanError(f"subscribe: emit is {emit!r}", 'use "changes" or "closed".')
+    if not callable(fn):
+        raise PlanError(f"subscribe: {fn!r} cannot be called", "give a function of one frame.")
+    for name, value in (("speculate", speculate), ("timer", timer)):
+        if not isinstance(value, bool):
+            raise PlanError(f"subscribe: {name} is {value!r}", "use True or False.")
+    if speculate and emit == "closed":
+        raise PlanError(
+            'subscribe: speculate=True with emit="closed": a closed row is final, an early answer is not',
+            'use emit="changes", or leave speculate out.',
+        )
 
 
 def _folder(path: object, what: str) -> Path:
