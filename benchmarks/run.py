@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from benchmarks.harness import Experiment, Outcome, Settings
 
-FAMILIES = ("startup", "stateless", "windows", "patterns", "relational", "joins", "batches", "memory", "checkpoint")
+FAMILIES = (
+    "startup",
+    "stateless",
+    "windows",
+    "patterns",
+    "relational",
+    "joins",
+    "batches",
+    "push",
+    "memory",
+    "checkpoint",
+)
 FOLDER = Path(__file__).resolve().parent
 
 

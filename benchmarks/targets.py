@@ -13,6 +13,7 @@ from benchmarks import (
     joins,
     memory,
     patterns,
+    push,
     relational,
     startup,
     stateless,
@@ -136,6 +137,10 @@ def _pushes(side: str, millions: float) -> Iterator[Target]:
         )
 
 
+def _push(name: str, what: str, figure: Figure, limit: float, unit: str, *, at_least: bool = False) -> Target:
+    return Target(family="push", name=name, what=what, figure=figure, limit=limit, at_least=at_least, unit=unit)
+
+
 def _cuts(names: Sequence[str], limit: float) -> Iterator[Target]:
     what = "time over that of 1 M-row batches"
     for name in names:
@@ -180,6 +185,9 @@ TARGETS = (
     *_cuts(list(batches.FILTERED_CUTS), 4),
     *_pushes(batches.COALESCED, 1),
     *_pushes(batches.ALONE, 0.2),
+    _push(push.STEADY, push.DELAY, seconds(push.DELAY), 10, "ms"),
+    _push(push.STEADY, push.SUSTAINED, seconds(push.SUSTAINED), 190_000, "events/s", at_least=True),
+    _push(push.FAST, push.FRAMES_OF_10_000, speed(push.FRAMES_OF_10_000), 5, "M/s", at_least=True),
     Target(
         family="memory",
         name=memory.NAME,

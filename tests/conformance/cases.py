@@ -346,13 +346,24 @@ QUERIES: dict[str, Query] = {
     "union_sequential": Query(union),
 }
 
-EVERY = "needs punctuate_every of a pushed source"
 CLOCKS = "one clock per partition: Squill has one clock per source"
 
-NOT_YET: dict[str, str] = {
-    "explicit_and_generated_punctuations": EVERY,
-    "periodic_punctuation_2": EVERY,
+
+@dataclass(frozen=True)
+class Pushed:
+    """A case whose events are pushed into a source that makes punctuations itself, and some of those it makes."""
+
+    punctuate_every: int
+    generated: frozenset[int]
+
+
+PUSHED: dict[str, Pushed] = {
+    "explicit_and_generated_punctuations": Pushed(100, frozenset({90, 100, 200, 300})),
+    # Of those made by end edges there are none: a pushed row brings its end along.
+    "periodic_punctuation_2": Pushed(2, frozenset({2, 4, 6})),
 }
+
+NOT_YET: dict[str, str] = {}
 
 LEFT_OUT: dict[str, str] = {
     "adjust_drops_point_below_low_watermark": CLOCKS,

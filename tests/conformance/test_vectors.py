@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 
 from squill.testing import assert_same_events, reference
-from tests.conformance.cases import CASES, LEFT_OUT, NOT_YET, QUERIES
+from tests.conformance.cases import CASES, LEFT_OUT, NOT_YET, PUSHED, QUERIES
 
 TINY, DEFAULT = 1, None
 
 
 def test_every_case_stands_in_exactly_one_table() -> None:
-    listed = Counter([*QUERIES, *NOT_YET, *LEFT_OUT])
+    listed = Counter([*QUERIES, *PUSHED, *NOT_YET, *LEFT_OUT])
     assert listed == Counter(CASES.keys())
 
 
