@@ -173,7 +173,7 @@ class Subscription:
         >>> source.push({"t": [1, 2]})
         >>> time.sleep(0.002)
         >>> subscription.poll()
-        [(1, 1), (2, -1)]
+        [(1, 1)]
         """
         if self._failure is not None:
             self._failure.raise_once()

@@ -82,6 +82,11 @@ def _plain_python() -> Any:
     )
 
 
+def _rising() -> Any:
+    p = sq.pattern
+    return p.seq(p.any(low="i", text="s"), p.plus(p.one(lambda i, low: i >= low, low="i")))
+
+
 def _stored() -> Stream:
     frame = pl.DataFrame({"t": [3, 40, 90], "k": [1, 2, 3], "x": [0.5, None, 2.0]})
     return sq.from_frame(frame, start="t")
@@ -149,6 +154,19 @@ CASES: dict[str, Case] = {
     "stored beside": _points(lambda s: s.select("k", "x").sliding_window(30).union(_stored()).group_aggregate(
         "k", n=sq.count(), a=sq.sum("x")
     )),
+    "join": _intervals(lambda s: s.select("k", "s").join(s.select("k", "x").shift(3), on="k")),
+    "full join of edges": _intervals(
+        lambda s: s.select("k").stitch().join(s.select("k", "b").shift(5).stitch(), on="k", how="full")
+    ),
+    "asof_join": _points(lambda s: s.select("k", "s").asof_join(s.select("k", "x").shift(3), on="k")),
+    "where_exists": _intervals(lambda s: s.select("k", "s").where_exists(s.shift(4), on="k")),
+    "where_not_exists": _intervals(lambda s: s.select("k", "s").where_not_exists(s.shift(4), on="k")),
+    "clip by a stream": _points(lambda s: s.select("k", "s").with_duration(None).clip(s.shift(2), on="k")),
+    "detect": _points(lambda s: s.group_apply("k", lambda g: g.detect(_rising(), within=40, order_by="i"))),
+    "detect endless": Case(lambda s: s.detect(_rising(), order_by="i"), POINTS, "changes"),
+    "followed_by": _points(lambda s: s.followed_by(sq.col("i") > 2, sq.col("i") < 3, within=9)),
+    "sessionize": _points(lambda s: s.select("k", "i").sessionize(sq.col("i") > 3, sq.col("i") < 2, on="k")),
+    "consecutive_pairs": _points(lambda s: s.select("k", "s").group_apply("k", lambda g: g.consecutive_pairs())),
     "nested": _intervals(lambda s: s.group_aggregate("k", n=sq.count()).aggregate(m=sq.max("n"))),
     "snapshot_apply": _intervals(lambda s: s.group_apply("k", _described)),
     "snapshot_apply, edges": Case(lambda s: s.select("k").stitch().group_apply("k", _described), INTERVALS, "changes"),
