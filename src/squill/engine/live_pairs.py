@@ -39,7 +39,9 @@ def merged(both: list[tuple[Changes, Array]]) -> BothChanges:
     is_start = np.concatenate([changes.is_start for changes, _ in both])
     slot = np.concatenate([slots for _, slots in both])
     side = np.repeat(np.array([LEFT, RIGHT], np.int8), [len(slots) for _, slots in both])
-    order = np.lexsort((is_start, time))
+    # Each side comes as sorted runs, which a stable sort by time alone merges; ends are put before starts first.
+    ends_first = np.concatenate([np.flatnonzero(~is_start), np.flatnonzero(is_start)])
+    order = ends_first[np.argsort(time[ends_first], kind="stable")]
     return BothChanges(time[order], side[order], entry[order], is_start[order], slot[order])
 
 

@@ -28,16 +28,11 @@ SLACK = 4_096
 
 
 class Changes(NamedTuple):
-    """Begins and ends of entries, in time order; in an instant ends come before starts."""
+    """Begins and ends of entries, in no order."""
 
     time: Array
     entry: Array
     is_start: Array
-
-    @staticmethod
-    def ordered(time: Array, entry: Array, is_start: Array) -> Changes:
-        order = np.lexsort((is_start, time))
-        return Changes(time[order], entry[order], is_start[order])
 
 
 class LiveRows:
@@ -91,7 +86,7 @@ class LiveRows:
         time, entry, is_start = np.concatenate(times), np.concatenate(numbers), np.concatenate(starts)
         if self._forgotten:
             time, entry, is_start = self._without_forgotten(time, entry, is_start)
-        return Changes.ordered(time, entry, is_start), entries
+        return Changes(time, entry, is_start), entries
 
     def _enter(self, batch: Batch) -> Array:
         is_interval = (batch.other > batch.sync) & (batch.other != INFINITY)
