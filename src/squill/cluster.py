@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from squill import ingest
-from squill.plan.build.movement import split
+from squill.plan.build.movement import checked_shards, split
 from squill.plan.expressions import IntoExpression
+from squill.plan.layout import Layout
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.time import Duration
@@ -109,7 +110,11 @@ class Cluster:
         return self._split(stream, shards, "scan")
 
     def _split(self, stream: Stream, shards: int | None, operator: str) -> ShardedStream:
-        return ShardedStream(self, split(stream.plan, self.shards if shards is None else shards, operator))
+        return ShardedStream(self, split(stream.plan, self.layout(shards, operator)))
+
+    def layout(self, shards: int | None = None, operator: str = "layout") -> Layout:
+        """Return how so many shards are arranged here, as many as there are unless told."""
+        return self._runtime.layout_of(self.shards if shards is None else checked_shards(shards, operator))
 
     def close(self) -> None:
         """Give back what the cluster holds: a Spark session that it started is stopped."""
@@ -124,8 +129,11 @@ class Cluster:
         self.close()
 
 
-def local(cores: int | None = None) -> Cluster:
+def local(cores: int | None = None, machines: int = 1) -> Cluster:
     """Return a cluster of threads in this process; `cores` is how many, as many as the machine has.
+
+    With `machines` there are so many groups of `cores` threads, and plans whose movements have a scope run as
+    they do on a real cluster: to try them out.
 
     Examples
     --------
@@ -135,7 +143,7 @@ def local(cores: int | None = None) -> Cluster:
     """
     from squill.runtime.local import LocalRuntime
 
-    return Cluster(LocalRuntime(len(os.sched_getaffinity(0)) if cores is None else cores))
+    return Cluster(LocalRuntime(len(os.sched_getaffinity(0)) if cores is None else cores, machines))
 
 
 def spark(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
 
 from squill.errors import PlanError
-from squill.plan.build.aggregation import keys_first
-from squill.plan.build.movement import redistribute, rekey
+from squill.plan.build import movement
+from squill.plan.build.aggregation import keys_first, union
+from squill.plan.build.meeting import check_keys_alike, meeting
 from squill.plan.fragments import explain_fragments, fragments_of
+from squill.plan.layout import Layout
 from squill.plan.node import Node
-from squill.plan.placement import Placement, placement_of
+from squill.plan.placement import Placement, layout_of, placement_of
 from squill.plan.schema import Schema
 from squill.stream import Stream
 from squill.time import TimeType
@@ -49,12 +51,18 @@ class ShardedStream:
     └───────┴─────┴─────┴───────┘
     """
 
-    __slots__ = ("_cluster", "_keys", "_node")
+    __slots__ = ("_cluster", "_keys", "_layout", "_node")
 
     def __init__(self, cluster: Cluster, node: Node, keys: tuple[str, ...] = ()) -> None:
         self._cluster = cluster
         self._node = node
         self._keys = keys
+        self._layout = layout_of(node)
+
+    @property
+    def layout(self) -> Layout:
+        """How many shards it lives on, and how they are arranged."""
+        return self._layout
 
     @property
     def schema(self) -> Schema:
@@ -86,21 +94,99 @@ class ShardedStream:
         keyed = f"; keyed by {', '.join(self._keys)}" if self._keys else ""
         return f"ShardedStream({self.schema!r}; {time}{keyed})"
 
-    def query(self, fn: Callable[[Stream], Stream]) -> ShardedStream:
-        """Run the query `fn` on each shard by itself; with a key for each key apart, key columns first."""
-        return ShardedStream(self._cluster, _apply(fn, self._node, self._keys), self._keys)
+    @overload
+    def query(self, fn: Callable[[Stream], Stream], /) -> ShardedStream: ...
+    @overload
+    def query(self, other: ShardedStream, fn: Callable[[Stream, Stream], Stream], /) -> ShardedStream: ...
+    def query(self, *arguments: Any) -> ShardedStream:
+        """Run a query on each shard by itself; with a key for each key apart, key columns first.
+
+        ``query(fn)`` gives `fn` this stream, ``query(other, fn)`` this one and another on as many shards. With a
+        key both must have the same one, and live where rows of equal keys meet: an input that is not placed is
+        redistributed like the other.
+        """
+        *others, fn = arguments or (None,)
+        if not callable(fn) or len(others) > 1 or not all(isinstance(other, ShardedStream) for other in others):
+            raise PlanError(
+                f"query: it takes a function, or a sharded stream and a function; found {arguments!r}",
+                "query(lambda s: s.count()), or query(other, lambda l, r: l.join(r)).",
+            )
+        nodes = [self._node]
+        for other in others:
+            self._check_fits(other, "query")
+            check_keys_alike(self._node, other.plan, self._keys, other.keys, "query")
+            nodes = list(meeting(self._node, other.plan, self._keys, self._layout))
+        return ShardedStream(self._cluster, _apply(fn, nodes, self._keys), self._keys)
 
     def rekey(self, *columns: object, **named: pl.Expr) -> ShardedStream:
         """Group later queries by these columns; nothing moves. Key columns stay in the payload.
 
         A key that is not a plain column needs a name: ``rekey("a", h=sq.col("b") % 10)``.
         """
-        return ShardedStream(self._cluster, *rekey(self._node, columns, named))
+        return ShardedStream(self._cluster, *movement.rekey(self._node, columns, named))
 
-    def redistribute(self, to: int | None = None) -> ShardedStream:
-        """Bring the rows of each key together on one shard; `to` is the number of shards, as many as before."""
-        shards = self._cluster.shards if to is None else to
-        return ShardedStream(self._cluster, redistribute(self._node, self._keys, shards), self._keys)
+    def redistribute(
+        self, to: int | None = None, scope: str | None = None, *, channel: str | None = None
+    ) -> ShardedStream:
+        """Bring the rows of each key together on one shard.
+
+        `to` is the number of shards, as many as before unless told. `scope` bounds who a shard sends to: "local"
+        those of its machine, "global" those of its local index on other machines. `channel` is what carries the
+        rows on Spark, "files" or "shuffle".
+        """
+        target = self._target(to, scope, channel, "redistribute")
+        return ShardedStream(self._cluster, movement.redistribute(self._node, self._keys, target), self._keys)
+
+    def reshard(self, to: int | None = None, scope: str | None = None, *, channel: str | None = None) -> ShardedStream:
+        """Spread rows evenly: blocks of rows go to the shards in turn. Rows of a packed key stay together."""
+        target = self._target(to, scope, channel, "reshard")
+        return ShardedStream(self._cluster, movement.reshard(self._node, self._keys, target), self._keys)
+
+    def broadcast(
+        self, to: int | None = None, scope: str | None = None, *, channel: str | None = None
+    ) -> ShardedStream:
+        """Send every row to every shard; with scope "global" each machine gets one copy, spread over its shards."""
+        target = self._target(to, scope, channel, "broadcast")
+        return ShardedStream(self._cluster, movement.broadcast(self._node, target), self._keys)
+
+    def multicast(
+        self,
+        shards: pl.Expr | str | Callable[[dict[str, Any]], Any],
+        to: int | None = None,
+        scope: str | None = None,
+        *,
+        channel: str | None = None,
+    ) -> ShardedStream:
+        """Send each row to the shards that `shards` names: none, one or several.
+
+        It is an expression that gives a number or a list of numbers, or a function of a payload row (a dict) that
+        returns them, of the row's values alone. With a scope the numbers count the shards in scope.
+        """
+        target = self._target(to, scope, channel, "multicast")
+        return ShardedStream(self._cluster, movement.multicast(self._node, shards, target), self._keys)
+
+    def union(self, *others: ShardedStream) -> ShardedStream:
+        """Put streams together, shard by shard; all on as many shards, with the same columns."""
+        for other in others:
+            if not isinstance(other, ShardedStream):
+                raise PlanError(f"union: {other!r} is not a sharded stream", "give what a cluster's methods return.")
+            self._check_fits(other, "union")
+        same_keys = all(other.keys == self._keys for other in others)
+        node = union([self._node, *(other.plan for other in others)])
+        return ShardedStream(self._cluster, node, self._keys if same_keys else ())
+
+    def _target(self, to: int | None, scope: str | None, channel: str | None, operator: str) -> movement.Target:
+        layout = self._layout if to is None else self._cluster.layout(to, operator)
+        return movement.Target(self._layout, layout, scope, channel, operator)
+
+    def _check_fits(self, other: ShardedStream, operator: str) -> None:
+        if other._cluster is not self._cluster:
+            raise PlanError(f"{operator}: the inputs live on different clusters", "move one of them there first.")
+        if other.layout != self._layout:
+            raise PlanError(
+                f"{operator}: the inputs live on {self._layout} and on {other.layout}",
+                f"bring them to equally many: redistribute(to={self._layout.shards}), or reshard or broadcast.",
+            )
 
     def explain(self) -> str:
         """Return the plan as text: its fragments, where their rows live, and how they move."""
@@ -113,11 +199,9 @@ class ShardedStream:
         return collect(self._cluster.runtime, fragments_of(self._node), sort=sort)
 
 
-def _apply(fn: Callable[[Stream], Stream], node: Node, keys: tuple[str, ...]) -> Node:
-    if not callable(fn):
-        raise PlanError(f"query: {fn!r} is not a function", "query(lambda s: s.count())")
+def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) -> Node:
     group = object()
-    result = fn(Stream(node, keys, group))
+    result = fn(*(Stream(node, keys, group) for node in nodes))
     if not isinstance(result, Stream):
         raise PlanError(f"query: the function returned {type(result).__name__}, not a Stream", "return s.…")
     if result._group is not group:

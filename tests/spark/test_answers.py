@@ -75,7 +75,7 @@ def test_progress_is_told_from_the_files(spark_cluster: sq.Cluster, monkeypatch:
     seen: list[Progress] = []
     plan = CASES["integer keys, microseconds in a zone"].sharded(spark_cluster).plan
     spark_cluster.runtime.run(fragments_of(plan), seen.append)
-    assert {(item.fragment, item.fragments, item.shards) for item in seen} == {(1, 2, 2), (2, 2, 2)}
+    assert {(item.stage, item.stages, item.shards) for item in seen} == {(1, 2, 2), (2, 2, 2)}
     assert all(0 <= item.done <= 2 for item in seen)
 
 

@@ -33,10 +33,10 @@ def once(marker: Path, misbehave: Callable[[], None]) -> Task:
 
     def run(job_bytes: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         from squill.plan.serialise import loads
-        from squill.runtime.spark.task import run_machine
+        from squill.runtime.spark.task import run_task
 
-        number = loads(job_bytes).fragment.number
-        lines = list(run_machine(job_bytes, batches))
+        number = loads(job_bytes).jobs[0].stage.number
+        lines = list(run_task(job_bytes, batches))
         try:
             (marker / f"failed-{number}").touch(exist_ok=False)
         except FileExistsError:
@@ -69,7 +69,7 @@ def test_second_attempt_gives_the_same_answer(spark_cluster: sq.Cluster, tmp_pat
 def test_error_of_every_attempt_is_raised_with_its_place(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
     def run(job_bytes: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         from squill.exchange.segments import SegmentWriter
-        from squill.runtime.spark.task import run_machine
+        from squill.runtime.spark.task import run_task
 
         def refuse(*args: object) -> None:
             raise OSError("the disk is full")
@@ -77,7 +77,7 @@ def test_error_of_every_attempt_is_raised_with_its_place(spark_cluster: sq.Clust
         before = SegmentWriter.send
         SegmentWriter.send = refuse  # type: ignore[assignment, method-assign]
         try:
-            yield from run_machine(job_bytes, batches)
+            yield from run_task(job_bytes, batches)
         finally:
             SegmentWriter.send = before  # type: ignore[method-assign]
 
@@ -104,12 +104,12 @@ def test_files_of_attempts_that_did_not_count_are_not_read(spark_cluster: sq.Clu
         from pathlib import Path
 
         from squill.plan.serialise import loads
-        from squill.runtime.spark.task import run_machine
+        from squill.runtime.spark.task import run_task
 
-        job = loads(job_bytes)
-        (Path(job.folder) / f"f{job.fragment.number}-s0-a999999.arrow").write_bytes(b"half of a file")
-        (Path(job.folder) / f"f{job.fragment.number}-s0-a999998.arrow.part").write_bytes(b"less")
-        yield from run_machine(job_bytes, batches)
+        (job,) = loads(job_bytes).jobs
+        (Path(job.folder) / f"t{job.stage.number}-f{job.stage.number}-s0-a999999.arrow").write_bytes(b"half of a file")
+        (Path(job.folder) / f"t{job.stage.number}-f{job.stage.number}-s0-a999998.arrow.part").write_bytes(b"less")
+        yield from run_task(job_bytes, batches)
 
     cluster = cluster_running(spark_cluster, tmp_path, run)
     assert_same_events(CASE.sharded(cluster).collect(), CASE.in_process())
@@ -135,14 +135,14 @@ def test_worker_killed_at_some_moment_changes_nothing(
         import threading
 
         from squill.plan.serialise import loads
-        from squill.runtime.spark.task import run_machine
+        from squill.runtime.spark.task import run_task
 
         try:
-            (marker / f"killed-{loads(job_bytes).fragment.number}").touch(exist_ok=False)
+            (marker / f"killed-{loads(job_bytes).jobs[0].stage.number}").touch(exist_ok=False)
             threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), signal.SIGKILL)).start()
         except FileExistsError:
             pass
-        yield from run_machine(job_bytes, batches)
+        yield from run_task(job_bytes, batches)
 
     cluster = cluster_running(spark_cluster, folder, run)
     for case in CASES.values():

@@ -1,14 +1,15 @@
-"""The end of a fragment whose rows move on: each row into the outbox of its receiver."""
+"""The end of a fragment whose rows move on: each row into the outbox of its receivers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from squill.engine.batch import Batch
 from squill.engine.operator import EDGES, Operator
-from squill.exchange.placement import HashPartitioner
+from squill.exchange.routers import Router
 from squill.plan.node import Node
-from squill.plan.placement import Placement
+from squill.time import INFINITY
 
 __all__ = ["Outbox", "ScatterSink"]
 
@@ -17,37 +18,53 @@ ENOUGH_ROWS = 16_384
 
 
 class Outbox(Protocol):
-    """Where a producer leaves rows; per receiver they come in sync order."""
+    """Where a producer leaves rows and its clock; per receiver rows come in sync order."""
 
-    def send(self, receiver: int, batch: Batch) -> None: ...
+    def send(self, receivers: Sequence[int], batch: Batch) -> None:
+        """Leave rows, the same for all of these; may block until there is room."""
+        ...
+
+    def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Promise receivers that no row below a time will follow; never blocks. Infinity is the end."""
+        ...
 
 
 class ScatterSink(Operator):
-    """Places rows and sends them in batches worth sending; holds fewer than `ENOUGH_ROWS` per receiver."""
+    """Routes rows and sends them in batches worth sending; holds fewer than `ENOUGH_ROWS` per lane.
+
+    Before it may block, and after each batch, all receivers are told how far time has come for them, so that
+    those without rows go on.
+    """
 
     demands = EDGES
 
-    def __init__(self, node: Node, placement: Placement, outbox: Outbox) -> None:
+    def __init__(self, node: Node, router: Router, outbox: Outbox) -> None:
         super().__init__(node)
-        self._partition = HashPartitioner(placement)
+        self._router = router
         self._outbox = outbox
-        self._held: list[list[Batch]] = [[] for _ in range(placement.shards)]
-        self._held_rows = [0] * placement.shards
+        self._held: list[list[Batch]] = [[] for _ in router.lanes]
+        self._held_rows = [0] * len(router.lanes)
 
     def push(self, batch: Batch, port: int = 0) -> None:
-        for receiver, part in self._partition(batch):
-            self._held[receiver].append(part)
-            self._held_rows[receiver] += len(part)
-            if self._held_rows[receiver] >= ENOUGH_ROWS:
-                self._send(receiver)
+        self._tell(int(batch.sync[0]))
+        for lane, part in self._router(batch):
+            self._held[lane].append(part)
+            self._held_rows[lane] += len(part)
+            if self._held_rows[lane] >= ENOUGH_ROWS:
+                self._send(lane)
 
-    def finish(self) -> None:
-        """Send what is still held; the stream has ended."""
-        for receiver, held in enumerate(self._held):
-            if held:
-                self._send(receiver)
+    def advance(self, t: int, port: int = 0) -> None:
+        if t == INFINITY:
+            for lane, held in enumerate(self._held):
+                if held:
+                    self._send(lane)
+        self._tell(t)
 
-    def _send(self, receiver: int) -> None:
-        self._outbox.send(receiver, Batch.concat(self._held[receiver]))
-        self._held[receiver] = []
-        self._held_rows[receiver] = 0
+    def _send(self, lane: int) -> None:
+        rows, self._held[lane], self._held_rows[lane] = Batch.concat(self._held[lane]), [], 0
+        self._outbox.send(self._router.lanes[lane], rows)
+
+    def _tell(self, t: int) -> None:
+        """Tell receivers the time; rows that are held for one hold its time back."""
+        lanes = zip(self._router.lanes, self._held, strict=True)
+        self._outbox.tell([(lane, min(t, int(held[0].sync[0])) if held else t) for lane, held in lanes])

@@ -1,14 +1,15 @@
 """Arrow files that carry batches from producers to receivers.
 
-A producer writes one file: batches for all receivers, one after the other as they come, each a *segment*. The
-segments' places are kept by receiver and become part of the manifest: a file by itself says nothing, so what an
+A producer writes one file: batches for all receivers of all its channels, one after the other as they come, each a
+*segment*; what several receivers get is written once. The segments' places are kept by channel and receiver and
+become part of the manifest: a file by itself says nothing, so what an
 attempt that was not accepted has written is never read. While it is written the file ends in ``.part``. A
 receiver maps the file and decodes its segments where they lie, after comparing their checksums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -34,6 +35,7 @@ MANIFEST = pa.schema(
         ("fragment", pa.int32()),
         ("shard", pa.int32()),
         ("attempt", pa.int64()),
+        ("channel", pa.int32()),
         ("receiver", pa.int32()),
         ("path", pa.string()),
         ("rows", pa.int64()),
@@ -46,7 +48,7 @@ MANIFEST = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What one attempt of one producer has for one receiver: a line of the manifest.
+    """What one attempt of one producer has for one receiver of a channel: a line of the manifest.
 
     `segments` holds (offset, length, checksum) as int64 for each batch, in sync order.
     """
@@ -54,6 +56,7 @@ class Run:
     fragment: int
     shard: int
     attempt: int
+    channel: int
     receiver: int
     path: str
     rows: int
@@ -62,9 +65,10 @@ class Run:
     segments: bytes
 
 
-def runs_for(receiver: int, manifest: pa.Table) -> list[Run]:
-    """Return what the receiver is sent according to the manifest, in the order of the producers."""
-    lines = manifest.select(MANIFEST.names).filter(pc.field("receiver") == receiver)
+def runs_for(channel: int, receiver: int, manifest: pa.Table) -> list[Run]:
+    """Return what the receiver is sent over a channel according to the manifest, in the order of the producers."""
+    mine = (pc.field("channel") == channel) & (pc.field("receiver") == receiver)
+    lines = manifest.select(MANIFEST.names).filter(mine)
     return [Run(**line) for line in lines.sort_by("shard").to_pylist()]
 
 
@@ -78,34 +82,42 @@ class SegmentWriter:
         self._compression = compression
         self._file: BinaryIO | None = None
         self._offset = 0
-        self._segments: dict[int, list[tuple[int, int, int]]] = {}
-        self._bounds: dict[int, tuple[int, int, int]] = {}
+        self._segments: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        self._bounds: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     def __enter__(self) -> Self:
         self._file = self._part.open("xb")
         return self
 
-    def send(self, receiver: int, batch: Batch) -> None:
+    def outbox(self, channel: int) -> FileOutbox:
+        """Return the outbox of a channel."""
+        return FileOutbox(self, channel)
+
+    def send(self, channel: int, receivers: Sequence[int], batch: Batch) -> None:
         """Add a batch; per receiver they come in sync order."""
         assert self._file is not None
         data = encode(batch, self._compression)
         self._file.write(data)
-        self._segments.setdefault(receiver, []).append((self._offset, data.size, checksum(data)))
-        rows, first, _ = self._bounds.get(receiver, (0, int(batch.sync[0]), 0))
-        self._bounds[receiver] = (rows + len(batch), first, int(batch.sync[-1]))
+        segment = (self._offset, data.size, checksum(data))
+        for receiver in receivers:
+            place = (channel, receiver)
+            self._segments.setdefault(place, []).append(segment)
+            rows, first, _ = self._bounds.get(place, (0, int(batch.sync[0]), 0))
+            self._bounds[place] = (rows + len(batch), first, int(batch.sync[-1]))
         padding = -data.size % ALIGNMENT
         self._file.write(bytes(padding))
         self._offset += data.size + padding
 
     def runs(self) -> list[Run]:
-        """Return the manifest lines of what was written, in the order of the receivers."""
-        return [self._run(receiver) for receiver in sorted(self._segments)]
+        """Return the manifest lines of what was written, in the order of the channels and receivers."""
+        return [self._run(*place) for place in sorted(self._segments)]
 
-    def _run(self, receiver: int) -> Run:
-        rows, first, last = self._bounds[receiver]
-        segments = np.array(self._segments[receiver], np.int64).tobytes()
+    def _run(self, channel: int, receiver: int) -> Run:
+        rows, first, last = self._bounds[channel, receiver]
+        segments = np.array(self._segments[channel, receiver], np.int64).tobytes()
         return Run(
             **self._identity,
+            channel=channel,
             receiver=receiver,
             path=str(self._path),
             rows=rows,
@@ -123,6 +135,20 @@ class SegmentWriter:
         finally:
             if kind is not None:
                 self._part.unlink(missing_ok=True)
+
+
+class FileOutbox:
+    """One channel's share of a producer's file."""
+
+    def __init__(self, writer: SegmentWriter, channel: int) -> None:
+        self._writer = writer
+        self._channel = channel
+
+    def send(self, receivers: Sequence[int], batch: Batch) -> None:
+        self._writer.send(self._channel, receivers, batch)
+
+    def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Nobody reads the file before it is whole."""
 
 
 def checksum(data: pa.Buffer) -> int:

@@ -1,104 +1,204 @@
 """A sharded plan cut at its movements.
 
 Between two movements every shard works alone, so the piece of plan in between, a *fragment*, is an ordinary
-plan that any engine can run on one shard's rows. Its leaf is a stored source, of which each shard reads its
-own split, or a `ShardInput`, which stands for what the shard receives. Fragments are numbered from 1 in the
-order in which they can run.
+plan that any engine can run on one shard's rows. Its leaves are stored sources, of which each shard reads its
+own split, and `ShardInput`s, which stand for what the shard receives over a *channel*. Fragments are numbered
+from 1 in the order in which they can run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from squill.errors import InternalError
 from squill.plan.explain import explain
-from squill.plan.node import Node
-from squill.plan.nodes.movement import Redistribute, ShardInput, Split
-from squill.plan.placement import Placement, placement_of
+from squill.plan.layout import Layout
+from squill.plan.node import Node, walk
+from squill.plan.nodes import Source, TwoInputs, Union
+from squill.plan.nodes.movement import Move, ShardInput, Split
+from squill.plan.placement import Placement, layout_of, placement_of
 from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
+from squill.plan.routing import FLAT, HashRouting, MulticastRouting, Routing
+from squill.plan.schema import Schema
 
-__all__ = ["Fragment", "explain_fragments", "fragments_of"]
+__all__ = ["Channel", "Fragment", "ShardedPlan", "explain_fragments", "fragments_of", "sources_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel:
+    """The way of the rows of one movement: from the fragment `sender` to those that read the channel."""
+
+    number: int
+    sender: int
+    routing: Routing
+    schema: Schema
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
-    """One piece of plan, run by `shards` shards.
+    """One piece of plan, run by every shard of `layout`.
 
-    ``root``       the plan; its leaf is a stored source or a `ShardInput`.
-    ``sender``     the fragment whose rows it receives; None when it reads a source.
-    ``received``   where its input's rows live; None when that is not known.
-    ``delivers``   where its rows go; None is to the driver.
+    ``root``      the plan; its leaves are stored sources and `ShardInput`s.
+    ``outputs``   the channels that its rows go to; none for the last fragment, whose rows are the answer.
+    ``inputs``    by leaf, in the order of `sources_of`, the number of its channel; None is a stored source.
     """
 
     number: int
     root: Node
-    shards: int
-    sender: int | None
-    received: Placement | None
-    delivers: Placement | None
+    layout: Layout
+    outputs: tuple[Channel, ...] = ()
 
     @property
     def title(self) -> str:
         return f"fragment {self.number}"
 
+    @property
+    def inputs(self) -> tuple[int | None, ...]:
+        return tuple(leaf.channel if isinstance(leaf, ShardInput) else None for leaf in sources_of(self.root))
 
-def fragments_of(root: Node) -> tuple[Fragment, ...]:
-    """Cut the plan at its movements; the last fragment delivers to the driver."""
-    fragments: list[Fragment] = []
+
+@dataclass(frozen=True, kw_only=True)
+class ShardedPlan:
+    """All fragments, in an order in which they can run, the last of which gives the answer."""
+
+    fragments: tuple[Fragment, ...]
+
+    @property
+    def answer(self) -> Fragment:
+        return self.fragments[-1]
+
+    @property
+    def channels(self) -> dict[int, Channel]:
+        return {channel.number: channel for fragment in self.fragments for channel in fragment.outputs}
+
+    def readers(self, channel: int) -> list[Fragment]:
+        """Return the fragments that read a channel."""
+        return [fragment for fragment in self.fragments if channel in fragment.inputs]
+
+
+def sources_of(root: Node) -> list[Source]:
+    """Return the leaves of a fragment, in the order in which the engine has their entries."""
+    return [node for node in walk(root) if isinstance(node, Source)]
+
+
+def fragments_of(root: Node) -> ShardedPlan:
+    """Cut the plan at its movements; what is used twice is computed and sent once."""
     # Whole first: what a fragment sends is what the later ones look at.
-    _cut(rewrite(root), None, fragments)
-    return tuple(fragments)
+    whole = rewrite(root)
+    cutter = _Cutter(whole)
+    cutter.fragment(whole)
+    return ShardedPlan(fragments=tuple(draft.finished() for draft in cutter.drafts))
 
 
-def _cut(root: Node, delivers: Placement | None, fragments: list[Fragment]) -> Fragment:
-    leaves: list[tuple[int, int | None, Placement | None]] = []
-    made: dict[int, Node] = {}
+@dataclass
+class _Draft:
+    """A fragment to which movements may still be added."""
 
-    def leaf(node: Node) -> Node | None:
-        if not isinstance(node, (Split, Redistribute)):
-            return None
-        if id(node) not in made:
-            made[id(node)] = read(node) if isinstance(node, Split) else receive(node)
-        return made[id(node)]
+    number: int
+    root: Node
+    layout: Layout
+    outputs: list[Channel] = field(default_factory=list)
 
-    def read(node: Split) -> Node:
-        leaves.append((node.shards, None, None))
-        return node.parent
+    def finished(self) -> Fragment:
+        return Fragment(number=self.number, root=self.root, layout=self.layout, outputs=tuple(self.outputs))
 
-    def receive(node: Redistribute) -> Node:
-        placement = Placement(keys=node.keys, shards=node.shards)
-        if placement_of(node.parent) == placement:
-            return substitute(node.parent, leaf)  # the rows are where they should be
-        sender = _cut(node.parent, placement, fragments)
-        leaves.append((node.shards, sender.number, placement))
-        return ShardInput(
-            label=f"rows of {sender.title}",
-            columns=node.schema,
-            lifetime=None,
-            time_type=node.time,
-            known=node.properties,
-        )
 
-    local = rewrite(substitute(root, leaf))
-    if len(leaves) != 1:
-        raise InternalError(f"a fragment has {len(leaves)} inputs")
-    ((shards, sender, received),) = leaves
-    fragment = Fragment(
-        number=len(fragments) + 1, root=local, shards=shards, sender=sender, received=received, delivers=delivers
-    )
-    fragments.append(fragment)
-    return fragment
+class _Cutter:
+    def __init__(self, whole: Node) -> None:
+        self.drafts: list[_Draft] = []
+        self._by_root: dict[int, _Draft] = {}
+        self._channels: dict[int, Channel] = {}
+        self._needed = _needed_placements(whole)
+
+    def fragment(self, root: Node) -> _Draft:
+        """Return the fragment that computes this node; its senders come before it."""
+        if id(root) in self._by_root:
+            return self._by_root[id(root)]
+        layouts: list[Layout] = []
+        made: dict[int, Node] = {}
+
+        def leaf(node: Node) -> Node | None:
+            if not isinstance(node, (Split, Move)):
+                return None
+            if id(node) not in made:
+                made[id(node)] = read(node) if isinstance(node, Split) else receive(node)
+            return made[id(node)]
+
+        def read(node: Split) -> Node:
+            layouts.append(node.layout)
+            return node.parent
+
+        def receive(node: Move) -> Node:
+            if self._is_implied(node):
+                return substitute(node.parent, leaf)  # the rows are where they should be
+            layouts.append(node.routing.layout)
+            channel = self._channel(node)
+            return ShardInput(
+                label=f"rows of fragment {channel.sender}",
+                columns=node.schema,
+                lifetime=None,
+                channel=channel.number,
+                encoded=tuple(node.codecs.items()),
+                time_type=node.time,
+                known=node.properties,
+            )
+
+        local = rewrite(substitute(root, leaf))
+        if len(set(layouts)) != 1:
+            raise InternalError(f"the inputs of a fragment live on {', '.join(map(str, layouts)) or 'no shard'}")
+        draft = _Draft(number=len(self.drafts) + 1, root=local, layout=layouts[0])
+        self.drafts.append(draft)
+        self._by_root[id(root)] = draft
+        return draft
+
+    def _channel(self, node: Move) -> Channel:
+        if id(node) not in self._channels:
+            sender = self.fragment(node.parent)
+            number = len(self._channels) + 1
+            channel = Channel(number=number, sender=sender.number, routing=node.routing, schema=node.schema)
+            self._channels[id(node)] = channel
+            sender.outputs.append(channel)
+        return self._channels[id(node)]
+
+    def _is_implied(self, node: Move) -> bool:
+        """Whether the rows are where they should be without moving."""
+        routing = node.routing
+        if layout_of(node.parent) == routing.layout and len(routing.targets(0)) == 1:
+            return not isinstance(routing, MulticastRouting)  # every shard would send to itself
+        if not isinstance(routing, HashRouting) or routing.scope != FLAT:
+            return False
+        before = placement_of(node.parent)
+        if before is None or before.layout != routing.layout:
+            return False
+        if before == Placement.hashed(routing.keys, routing.layout):
+            return True
+        # By fewer columns: each key is on one shard, but not on the one that another input would look for it.
+        fewer = before.keys
+        return fewer is not None and set(fewer) <= set(routing.keys) and id(node) not in self._needed
+
+
+def _needed_placements(root: Node) -> set[int]:
+    """Return the movements between which and a node of several inputs no other movement stands."""
+    needed: set[int] = set()
+    below_pair: dict[int, bool] = {}
+    for node in reversed(list(walk(root))):
+        is_below = below_pair.get(id(node), False)
+        if isinstance(node, Move) and is_below:
+            needed.add(id(node))
+        passes = isinstance(node, (TwoInputs, Union)) or (is_below and not isinstance(node, Move))
+        for parent in node.inputs:
+            below_pair[id(parent)] = below_pair.get(id(parent), False) or passes
+    return needed
 
 
 def explain_fragments(root: Node) -> str:
     """Return the plan as text, fragment by fragment in the order in which they run."""
-    return "\n".join(_explain_one(fragment) for fragment in fragments_of(root))
+    return "\n".join(map(_explain_one, fragments_of(root).fragments))
 
 
 def _explain_one(fragment: Fragment) -> str:
-    source = "reads its split" if fragment.sender is None else f"receives rows of fragment {fragment.sender}"
-    placed = "" if fragment.received is None else f" placed by {fragment.received}"
-    goes = "collect" if fragment.delivers is None else f"redistribute by {fragment.delivers}"
+    sent = [f"  -> channel {channel.number}: {channel.routing}" for channel in fragment.outputs]
     plan = "\n".join(f"  {line}" for line in explain(fragment.root).splitlines())
-    return f"{fragment.title} on {fragment.shards} shards: each {source}{placed}\n{plan}\n  -> {goes}"
+    lines = [f"{fragment.title} on {fragment.layout}", plan, *(sent or ["  -> the answer"])]
+    return "\n".join(lines)

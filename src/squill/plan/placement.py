@@ -1,7 +1,8 @@
 """Where rows live: which columns decide a row's shard.
 
-A placement is known after a movement and lasts as long as its columns do. Forgetting one is always
-allowed: it costs a movement, never an answer.
+Shards have two coordinates, their machine and their place in it, and a movement may settle either: rows may be
+spread by the hash of a key, copied everywhere, or nothing may be known. A placement is known after a movement and
+lasts as long as its columns do. Forgetting one is always allowed: it costs a movement, never an answer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from squill.plan.node import Node, UnaryNode
+from squill.errors import InternalError
+from squill.plan.layout import Layout
+from squill.plan.node import Node, UnaryNode, walk
 from squill.plan.nodes import (
     Aggregate,
     ConsecutivePairs,
@@ -20,44 +23,152 @@ from squill.plan.nodes import (
     SelectMany,
     Sessionize,
     SnapshotApply,
+    TwoInputs,
+    Union,
     UserOperator,
 )
-from squill.plan.nodes.movement import Redistribute, Split
+from squill.plan.nodes.movement import Move, Split
+from squill.plan.routing import FLAT, GLOBAL, KEY_HASH_VERSION, LOCAL, BroadcastRouting, HashRouting, Routing
 
-__all__ = ["KEY_HASH_VERSION", "Placement", "placement_of"]
+__all__ = ["COPY", "Placement", "Spread", "agree", "layout_of", "placement_of"]
 
-KEY_HASH_VERSION = 1
-"""The version of the engine's key hash, which every placement is stamped with; a test holds them together."""
+COPY = "copy"
+"""Every shard along this coordinate has all the rows."""
+
+Spread = tuple[str, ...] | str | None
+"""How rows are spread along one coordinate: by the hash of these columns, as copies, or in a way not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A row lives on shard ``hash(keys) % shards``; the hash is of the given version.
+    """How rows are spread over machines (`across`) and over the shards of a machine (`inside`).
 
     Examples
     --------
-    >>> print(Placement(keys=("user", "ad"), shards=4))
+    >>> print(Placement.hashed(("user", "ad"), Layout(shards=4)))
     hash(user, ad) v1 % 4
     """
 
-    keys: tuple[str, ...]
-    shards: int
-    hash_version: int = KEY_HASH_VERSION
+    layout: Layout
+    across: Spread = None
+    inside: Spread = None
+
+    @classmethod
+    def hashed(cls, keys: tuple[str, ...], layout: Layout) -> Placement:
+        """Return the placement of rows that a flat redistribute has moved."""
+        return cls(layout=layout, across=keys, inside=keys)
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The columns of which no value lives on two shards; None when there are none."""
+        spreads = {self.across, self.inside}
+        if self.layout.cores == 1:
+            spreads = {self.across}
+        elif self.layout.machines == 1:
+            spreads = {self.inside}
+        (only, *others) = spreads
+        return only if isinstance(only, tuple) and not others else None
 
     def __str__(self) -> str:
-        return f"hash({', '.join(self.keys)}) v{self.hash_version} % {self.shards}"
+        if self.keys is not None:
+            return f"hash({', '.join(self.keys)}) v{KEY_HASH_VERSION} % {self.layout.shards}"
+        return f"machines: {_show(self.across)}; shards of a machine: {_show(self.inside)}"
 
 
-def placement_of(node: Node) -> Placement | None:
+def _show(spread: Spread) -> str:
+    if spread is None:
+        return "not known"
+    return spread if isinstance(spread, str) else f"hash({', '.join(spread)})"
+
+
+def layout_of(node: Node) -> Layout:
+    """Return the shards that the node's rows live on; all its inputs live on the same ones."""
+    while not isinstance(node, (Move, Split)):
+        if not node.inputs:
+            raise InternalError(f"{node.name} is not on any shard")
+        node = node.inputs[0]
+    return node.routing.layout if isinstance(node, Move) else node.layout
+
+
+def agree(left: Placement | None, right: Placement | None, keys: tuple[str, ...], layout: Layout) -> bool:
+    """Whether rows of equal keys, one of either input, always meet on a shard: once, unless both are copies."""
+    pairs = [(layout.machines, _along(left, 0), _along(right, 0)), (layout.cores, _along(left, 1), _along(right, 1))]
+    return all(size == 1 or _meet(one, other, keys) for size, one, other in pairs)
+
+
+def _along(placement: Placement | None, coordinate: int) -> Spread:
+    return None if placement is None else (placement.across, placement.inside)[coordinate]
+
+
+def _meet(left: Spread, right: Spread, keys: tuple[str, ...]) -> bool:
+    # Spread by some of the keys, rows whose keys are all equal meet too.
+    return COPY in (left, right) or (left is not None and left == right and set(left) <= set(keys))
+
+
+def placement_of(root: Node) -> Placement | None:
     """Return where the node's rows live, or None when nothing is known of it."""
-    kept: list[UnaryNode] = []
-    while isinstance(node, UnaryNode) and not isinstance(node, (Redistribute, Split)):
-        kept.append(node)
-        node = node.parent
-    if not isinstance(node, Redistribute):
+    found: dict[int, Placement | None] = {}
+    for node in walk(root):
+        found[id(node)] = _placement(node, [found[id(parent)] for parent in node.inputs])
+    return found[id(root)]
+
+
+def _placement(node: Node, inputs: list[Placement | None]) -> Placement | None:
+    if isinstance(node, Move):
+        return moved(inputs[0], node.routing)
+    if isinstance(node, UnaryNode):
+        return _kept(inputs[0], lambda key: _keeps(node, key))
+    if isinstance(node, Union):
+        first = inputs[0]
+        return first if all(item == first for item in inputs) else None
+    if isinstance(node, TwoInputs):
+        return _of_pairs(node, *inputs)
+    return None
+
+
+def moved(before: Placement | None, routing: Routing) -> Placement | None:
+    """Return where rows live that lived at `before`."""
+    layout = routing.layout
+    spread: Spread = None
+    if isinstance(routing, HashRouting):
+        spread = routing.keys
+    elif isinstance(routing, BroadcastRouting):
+        spread = COPY
+    if routing.scope == FLAT:
+        return None if spread is None else Placement(layout=layout, across=spread, inside=spread)
+    across, inside = _along(before, 0), _along(before, 1)
+    if routing.scope == LOCAL:
+        inside = spread
+    elif routing.scope == GLOBAL:
+        across = spread
+    return None if across is None and inside is None else Placement(layout=layout, across=across, inside=inside)
+
+
+def _kept(before: Placement | None, keeps: Callable[[str], bool]) -> Placement | None:
+    """Return what is left of a placement when only columns that `keeps` admits are left."""
+    if before is None:
         return None
-    placement = Placement(keys=node.keys, shards=node.shards)
-    return placement if all(_keeps(step, key) for step in kept for key in placement.keys) else None
+    across, inside = (
+        spread if not isinstance(spread, tuple) or all(map(keeps, spread)) else None
+        for spread in (before.across, before.inside)
+    )
+    return None if across is None and inside is None else Placement(layout=before.layout, across=across, inside=inside)
+
+
+def _of_pairs(node: TwoInputs, left: Placement | None, right: Placement | None) -> Placement | None:
+    """A pair lives where its rows meet: of a copied row only the place where its partner lives counts."""
+    names = {source: name for name, source in node.matching.right_as}
+    names |= {key: key for key in node.matching.keys}
+    left = _kept(left, lambda key: key in node.schema)
+    right = _kept(right, lambda key: names.get(key) == key and key in node.schema)
+    layout = left.layout if left is not None else None if right is None else right.layout
+    if layout is None:
+        return None
+    across, inside = (
+        _along(right, coordinate) if _along(left, coordinate) == COPY else _along(left, coordinate)
+        for coordinate in (0, 1)
+    )
+    return None if across is None and inside is None else Placement(layout=layout, across=across, inside=inside)
 
 
 def _keeps(node: UnaryNode, key: str) -> bool:

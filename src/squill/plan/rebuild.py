@@ -40,7 +40,7 @@ def substitute(root: Node, choose: Callable[[Node], Node | None]) -> Node:
                 built[id(node)] = chosen
             else:
                 stack.append((node, True))
-                stack.extend((parent, False) for parent in node.inputs)
+                stack.extend((parent, False) for parent in reversed(node.inputs))
     return built[id(root)]
 
 

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from squill.engine.batch import Batch
+from squill.engine.codecs import decoded
 from squill.engine.egress import result_frame
-from squill.plan.fragments import Fragment
+from squill.plan.fragments import ShardedPlan
 from squill.runtime.progress import progress_line
 from squill.runtime.runtime import Runtime
 
 __all__ = ["collect"]
 
 
-def collect(runtime: Runtime, fragments: Sequence[Fragment], *, sort: bool) -> pl.DataFrame:
-    """Run the fragments and return the rows, ordered by start; with `sort` by start, end, then the columns."""
+def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool) -> pl.DataFrame:
+    """Run the plan and return its rows, ordered by start; with `sort` by start, end, then the columns."""
     line = progress_line()
     try:
-        batches = runtime.run(fragments, line)
+        batches = runtime.run(plan, line)
     finally:
         if line is not None:
             line.clear()
-    node = fragments[-1].root
+    node = plan.answer.root
     batches = batches or [Batch.empty(dict(node.schema))]
     frame = pl.concat([result_frame(batch, node) for batch in batches], rechunk=False)
-    return frame.sort(frame.columns, nulls_last=False) if sort and frame.width else frame
+    if sort and frame.width:
+        frame = frame.sort(frame.columns, nulls_last=False)
+    return decoded(frame, node.codecs)

@@ -16,7 +16,7 @@ def located(error: Exception, fragment: Fragment, shard: int) -> SquillError:
 
     Whoever catches an `InputError` in-process catches it from a cluster too.
     """
-    where = f"{fragment.title}, shard {shard} of {fragment.shards}"
+    where = f"{fragment.title}, shard {shard} of {fragment.layout.shards}"
     operator = failed_operator(error)
     if operator is not None:
         where += f", {operator}"

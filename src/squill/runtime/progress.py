@@ -13,15 +13,15 @@ __all__ = ["OnProgress", "Progress", "ProgressLine", "progress_line"]
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """So many of a fragment's shards are done."""
+    """So many of the shards that run together are done."""
 
-    fragment: int
-    fragments: int
+    stage: int
+    stages: int
     done: int
     shards: int
 
     def __str__(self) -> str:
-        return f"fragment {self.fragment} of {self.fragments}: {self.done} of {self.shards} shards"
+        return f"stage {self.stage} of {self.stages}: {self.done} of {self.shards} shards"
 
 
 OnProgress = Callable[[Progress], object]

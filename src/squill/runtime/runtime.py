@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from squill.engine.batch import Batch
-from squill.plan.fragments import Fragment
+from squill.plan.fragments import ShardedPlan
+from squill.plan.layout import Layout
 from squill.runtime.progress import OnProgress
 
 __all__ = ["Runtime"]
@@ -20,12 +20,16 @@ class Runtime(Protocol):
         """How many shards it runs at once; what a plan is cut into unless it says otherwise."""
         ...
 
+    def layout_of(self, shards: int) -> Layout:
+        """Return how it arranges so many shards."""
+        ...
+
     def describe(self) -> str:
         """Return the words for it in `repr`."""
         ...
 
-    def run(self, fragments: Sequence[Fragment], on_progress: OnProgress | None = None) -> list[Batch]:
-        """Return the last fragment's rows as intervals, in the order of their starts."""
+    def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
+        """Return the answer's rows as intervals, in the order of their starts."""
         ...
 
     def close(self) -> None:

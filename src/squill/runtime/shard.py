@@ -1,75 +1,52 @@
-"""One shard's share of a fragment: read or receive rows, push them through the plan, deliver.
+"""One shard's share of a fragment: take rows from inboxes, push them through the plan, into a sink.
 
-This is all the work there is; runtimes only decide where it happens and what the outbox is.
+This is all the work there is; runtimes only decide where it happens, and what the inboxes and the sink are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.compile import compile_plan
-from squill.engine.egress import CollectSink
 from squill.engine.operator import Operator
 from squill.engine.run import source_arrivals
-from squill.exchange.scatter import Outbox, ScatterSink
-from squill.plan.fragments import Fragment
+from squill.plan.node import Node
 from squill.plan.nodes import FileSource, Source
-from squill.plan.rebuild import substitute
-from squill.runtime.splits import source_of
-from squill.time import INFINITY
+from squill.runtime.threads import Checkpoint
+from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["DRIVER", "ShardTask"]
-
-DRIVER = 0
-"""The only receiver of a fragment that delivers to the driver."""
+__all__ = ["BatchInbox", "Inbox", "read_split", "run_shard"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardTask:
-    """The work of one shard on one fragment.
+class Inbox(Protocol):
+    """The rows of one input of one shard, in sync order."""
 
-    ``split``     the part of the source it reads; None when it receives rows.
-    ``received``  the rows it receives, in sync order.
-    """
+    @property
+    def clock(self) -> int:
+        """What has been taken up to: no row below it will follow. Infinity is the end."""
+        ...
 
-    fragment: Fragment
-    shard: int
-    split: Source | None = None
-    received: Iterable[Batch] = ()
+    def take(self) -> list[Batch]:
+        """Return the next rows, perhaps none, and move the clock; may wait."""
+        ...
 
-    def run(self, outbox: Outbox, checkpoint: Callable[[], None]) -> None:
-        """Do it; `checkpoint` is called between batches and may raise to stop the work.
 
-        Rows for the driver are sent once they are all there, as intervals.
-        """
-        placement = self.fragment.delivers
-        if placement is None:
-            collected = CollectSink(self.fragment.root)
-            self._drive(collected, checkpoint)
-            rows = collected.rows()
-            if len(rows):
-                outbox.send(DRIVER, rows)
-        else:
-            scattered = ScatterSink(self.fragment.root, placement, outbox)
-            self._drive(scattered, checkpoint)
-            scattered.finish()
+class BatchInbox:
+    """Batches that are there, or come without waiting for other shards."""
 
-    def _drive(self, sink: Operator, checkpoint: Callable[[], None]) -> None:
-        root, batches = self.fragment.root, self.received
-        if self.split is not None:
-            source = source_of(root)
-            root = substitute(root, lambda node: self.split if node is source else None)
-            batches = read_split(self.split)
-        ((_, entry),) = compile_plan(root, sink).entries
-        for batch in batches:
-            checkpoint()
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = iter(batches)
+        self.clock = MINUS_INFINITY
+
+    def take(self) -> list[Batch]:
+        for batch in self._batches:
             if len(batch):
-                entry.push(batch)
-                entry.advance(int(batch.sync[-1]))
-        checkpoint()
-        entry.advance(INFINITY)
+                self.clock = int(batch.sync[-1])
+                return [batch]
+        self.clock = INFINITY
+        return []
 
 
 def read_split(split: Source) -> Iterator[Batch]:
@@ -79,3 +56,22 @@ def read_split(split: Source) -> Iterator[Batch]:
     for arrival in source_arrivals(split, DEFAULT_BATCH_ROWS):
         if arrival.batch is not None:
             yield arrival.batch
+
+
+def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: Checkpoint) -> None:
+    """Run a fragment to its end, always going on with the input that is furthest behind.
+
+    `inboxes` stand in the order of the plan's sources; `checkpoint` is called between batches and may raise to
+    stop the work.
+    """
+    entries = [entry for _, entry in compile_plan(root, sink).entries]
+    open_inputs = list(zip(inboxes, entries, strict=True))
+    while open_inputs:
+        current = min(open_inputs, key=lambda item: item[0].clock)
+        inbox, entry = current
+        checkpoint()
+        for batch in inbox.take():
+            entry.push(batch)
+        entry.advance(inbox.clock)
+        if inbox.clock == INFINITY:
+            open_inputs.remove(current)

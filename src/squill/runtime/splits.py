@@ -7,16 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from squill.errors import InternalError
-from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Source
 
-__all__ = ["source_of", "split_files", "split_rows", "splits_of"]
-
-
-def source_of(root: Node) -> Source:
-    """Return the one source of a fragment."""
-    (source,) = [node for node in walk(root) if isinstance(node, Source)]
-    return source
+__all__ = ["split_files", "split_rows", "splits_of"]
 
 
 def splits_of(source: Source, shards: int) -> list[Source]:

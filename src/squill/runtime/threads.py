@@ -7,48 +7,55 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
-__all__ = ["Checkpoint", "Stopped", "run_on_threads"]
+from squill.exchange.flow import Halted
+
+__all__ = ["Checkpoint", "run_on_threads"]
 
 T = TypeVar("T")
 
 Checkpoint = Callable[[], None]
-"""Called between batches; raises `Stopped` when the work is in vain."""
-
-
-class Stopped(Exception):  # noqa: N818  (nothing went wrong here)
-    """Another shard failed, or the user interrupted: this one ends without a result."""
+"""Called between batches; raises `Halted` when the work is in vain."""
 
 
 def run_on_threads(
-    work: Sequence[Callable[[Checkpoint], T]], cores: int, on_done: Callable[[int], object] | None = None
+    work: Sequence[Callable[[Checkpoint], T]],
+    threads: int,
+    on_done: Callable[[int], object] | None = None,
+    on_stop: Callable[[], object] | None = None,
 ) -> list[T]:
-    """Run all, at most `cores` at once, and return their results in order.
+    """Run all, at most `threads` at once, and return their results in order.
 
-    The first error stops all, and is raised once no thread is running any more. When several fail at once the
-    first in the order of `work` is raised, so that the same failure reads the same.
+    The first error stops all, and is raised once no thread is running any more; `on_stop` is called then, to
+    wake up who waits. When several fail at once the first in the order of `work` is raised, so that the same
+    failure reads the same. `on_done` is told how many are done.
     """
     stop = threading.Event()
 
     def checkpoint() -> None:
         if stop.is_set():
-            raise Stopped
+            raise Halted
+
+    def stop_all() -> None:
+        stop.set()
+        if on_stop is not None:
+            on_stop()
 
     def guarded(item: Callable[[Checkpoint], T]) -> T:
         checkpoint()
         try:
             return item(checkpoint)
         except BaseException:
-            stop.set()
+            stop_all()
             raise
 
-    with ThreadPoolExecutor(max_workers=max(1, min(cores, len(work))), thread_name_prefix="shard") as pool:
+    with ThreadPoolExecutor(max_workers=max(1, min(threads, len(work))), thread_name_prefix="shard") as pool:
         futures = [pool.submit(guarded, item) for item in work]
         try:
             for count, _ in enumerate(as_completed(futures), start=1):
                 if on_done is not None and not stop.is_set():
                     on_done(count)
         except BaseException:
-            stop.set()
+            stop_all()
             raise
     return _results(futures)
 
@@ -56,6 +63,6 @@ def run_on_threads(
 def _results(futures: Sequence[Future[T]]) -> list[T]:
     for item in futures:
         error = item.exception()
-        if error is not None and not isinstance(error, Stopped):
+        if error is not None and not isinstance(error, Halted):
             raise error
     return [item.result() for item in futures]

@@ -24,7 +24,7 @@ def rows(*times: int) -> Batch:
 def write(path: Path, *sent: tuple[int, Batch]) -> list[Run]:
     with SegmentWriter(path, fragment=1, shard=4, attempt=9) as writer:
         for receiver, batch in sent:
-            writer.send(receiver, batch)
+            writer.send(7, [receiver], batch)
     return writer.runs()
 
 
@@ -37,7 +37,7 @@ def test_receiver_reads_its_own_batches_in_order(tmp_path: Path) -> None:
 
 def test_manifest_line_says_what_is_in_the_file(tmp_path: Path) -> None:
     (run,) = write(tmp_path / "a.arrow", (3, rows(1, 2)), (3, rows(5, 9)))
-    assert (run.fragment, run.shard, run.attempt, run.receiver) == (1, 4, 9, 3)
+    assert (run.fragment, run.shard, run.attempt, run.channel, run.receiver) == (1, 4, 9, 7, 3)
     assert (run.rows, run.min_sync, run.max_sync) == (4, 1, 9)
     assert run.path == str(tmp_path / "a.arrow")
 
@@ -46,13 +46,14 @@ def test_receiver_finds_its_runs_in_the_order_of_the_producers(tmp_path: Path) -
     runs = write(tmp_path / "a.arrow", (0, rows(1, 2)), (2, rows(3)))
     earlier = [replace(run, shard=1) for run in runs]
     manifest = pa.Table.from_pylist([vars(run) for run in runs + earlier], schema=MANIFEST)
-    assert runs_for(2, manifest) == [earlier[1], runs[1]]
-    assert runs_for(1, manifest) == []
+    assert runs_for(7, 2, manifest) == [earlier[1], runs[1]]
+    assert runs_for(7, 1, manifest) == []
+    assert runs_for(8, 2, manifest) == []
 
 
 def test_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     with SegmentWriter(tmp_path / "a.arrow", fragment=1, shard=0, attempt=0) as writer:
-        writer.send(0, rows(1))
+        writer.send(7, [0], rows(1))
         assert [path.name for path in tmp_path.iterdir()] == ["a.arrow.part"]
     assert [path.name for path in tmp_path.iterdir()] == ["a.arrow"]
 
@@ -60,7 +61,7 @@ def test_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 def test_error_leaves_no_file(tmp_path: Path) -> None:
     def write_and_fail() -> None:
         with SegmentWriter(tmp_path / "a.arrow", fragment=1, shard=0, attempt=0) as writer:
-            writer.send(0, rows(1))
+            writer.send(7, [0], rows(1))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -91,3 +92,12 @@ def test_batches_outlive_the_file(tmp_path: Path) -> None:
     (batch,) = read_run(run, SCHEMA)
     Path(run.path).unlink()
     assert batch.sync.tolist() == [1, 2]
+
+
+def test_what_several_receivers_get_is_written_once(tmp_path: Path) -> None:
+    with SegmentWriter(tmp_path / "a.arrow", fragment=1, shard=0, attempt=0) as writer:
+        writer.outbox(7).send([0, 1, 2], rows(1, 2))
+    assert len({run.segments for run in writer.runs()}) == 1
+    for run in writer.runs():
+        (batch,) = read_run(run, SCHEMA)
+        assert batch.sync.tolist() == [1, 2]

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import squill as sq
-from squill.plan.placement import Placement
+from squill.plan.layout import Layout
+from squill.plan.placement import COPY, Placement, agree
 
-PLACED = Placement(keys=("a", "b"), shards=4)
+LAYOUT = Layout(shards=4, cores=4)
+PLACED = Placement.hashed(("a", "b"), LAYOUT)
 
 
 @pytest.fixture
@@ -53,3 +55,54 @@ def test_placement_is_lost_with_its_columns(placed: sq.ShardedStream, query: Que
 
 def test_rekey_moves_nothing(placed: sq.ShardedStream) -> None:
     assert placed.rekey("c").placement == PLACED
+
+
+@pytest.fixture
+def rows() -> Iterator[sq.ShardedStream]:
+    with sq.local(cores=2, machines=3) as cluster:
+        yield cluster.from_frame({"t": [1], "a": [1], "b": [2]}, start="t").rekey("a")
+
+
+GRID = Layout(shards=6, cores=2)
+
+
+def test_a_local_and_a_global_movement_make_a_flat_one(rows: sq.ShardedStream) -> None:
+    flat = Placement.hashed(("a",), GRID)
+    assert rows.redistribute().placement == flat
+    assert rows.redistribute(scope="local").redistribute(scope="global").placement == flat
+    assert rows.redistribute(scope="global").redistribute(scope="local").placement == flat
+
+
+def test_each_scope_settles_one_coordinate(rows: sq.ShardedStream) -> None:
+    assert rows.redistribute(scope="local").placement == Placement(layout=GRID, inside=("a",))
+    assert rows.redistribute(scope="global").placement == Placement(layout=GRID, across=("a",))
+    assert rows.broadcast(scope="global").placement == Placement(layout=GRID, across=COPY)
+    assert rows.broadcast().placement == Placement(layout=GRID, across=COPY, inside=COPY)
+    one_copy_per_machine = rows.broadcast(scope="global").redistribute(scope="local")
+    assert one_copy_per_machine.placement == Placement(layout=GRID, across=COPY, inside=("a",))
+
+
+def test_spraying_forgets_the_placement(rows: sq.ShardedStream) -> None:
+    assert rows.redistribute().reshard().placement is None
+    assert rows.redistribute().reshard(scope="local").placement == Placement(layout=GRID, across=("a",))
+    assert rows.redistribute().multicast(sq.col("b")).placement is None
+
+
+def test_inputs_agree_where_rows_of_equal_keys_meet() -> None:
+    hashed, copied = Placement.hashed(("a",), GRID), Placement(layout=GRID, across=COPY, inside=COPY)
+    in_machine = Placement(layout=GRID, inside=("a",))
+    assert agree(hashed, hashed, ("a",), GRID)
+    assert agree(hashed, hashed, ("a", "b"), GRID)
+    assert not agree(hashed, hashed, ("b",), GRID)
+    assert agree(None, copied, ("b",), GRID)
+    assert not agree(None, None, ("a",), GRID)
+    assert not agree(in_machine, in_machine, ("a",), GRID)
+    assert agree(in_machine, Placement(layout=GRID, across=COPY, inside=("a",)), ("a",), GRID)
+    assert agree(None, None, ("a",), Layout(shards=1))
+
+
+def test_pairs_live_where_the_row_that_was_not_copied_lives(rows: sq.ShardedStream) -> None:
+    other = rows.query(lambda s: s.select(c=sq.col("b"))).broadcast()
+    placed = rows.redistribute()
+    assert placed.query(other, lambda left, right: left.join(right)).placement == placed.placement
+    assert other.query(placed, lambda left, right: left.join(right)).placement == placed.placement

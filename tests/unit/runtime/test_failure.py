@@ -16,7 +16,7 @@ from squill.runtime.failure import failed_operator, located
 @pytest.fixture
 def fragment() -> Fragment:
     with sq.local(cores=2) as cluster:
-        (only,) = fragments_of(cluster.from_frame({"t": [1]}, start="t").plan)
+        (only,) = fragments_of(cluster.from_frame({"t": [1]}, start="t").plan).fragments
     return only
 
 

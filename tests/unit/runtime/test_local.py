@@ -118,7 +118,7 @@ def test_progress_counts_shards_of_each_fragment(cluster: sq.Cluster) -> None:
     seen: list[Progress] = []
     plan = CASES["integer keys, microseconds in a zone"].sharded(cluster, splits=2, to=3).plan
     cluster.runtime.run(fragments_of(plan), seen.append)
-    assert [(item.fragment, item.done) for item in seen] == [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3)]
+    assert [(item.stage, item.done, item.shards) for item in seen] == [(1, done, 5) for done in range(1, 6)]
 
 
 def test_files_are_read_by_their_shards_with_pushed_down_filters(cluster: sq.Cluster, tmp_path: Path) -> None:

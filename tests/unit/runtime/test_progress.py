@@ -6,11 +6,11 @@ import pytest
 
 from squill.runtime.progress import Progress, ProgressLine, progress_line
 
-HALF = Progress(fragment=1, fragments=2, done=3, shards=6)
+HALF = Progress(stage=1, stages=2, done=3, shards=6)
 
 
 def test_progress_reads_as_a_sentence() -> None:
-    assert str(HALF) == "fragment 1 of 2: 3 of 6 shards"
+    assert str(HALF) == "stage 1 of 2: 3 of 6 shards"
 
 
 def test_line_writes_over_itself_and_clears() -> None:
@@ -18,7 +18,7 @@ def test_line_writes_over_itself_and_clears() -> None:
     line = ProgressLine(stream, patience_seconds=0)
     line(HALF)
     line.clear()
-    assert stream.getvalue() == "\r\033[Kfragment 1 of 2: 3 of 6 shards, 0 s\r\033[K"
+    assert stream.getvalue() == "\r\033[Kstage 1 of 2: 3 of 6 shards, 0 s\r\033[K"
 
 
 def test_short_work_shows_nothing() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import squill as sq
+from squill.plan.fragments import sources_of
 from squill.plan.nodes import FileSource, FrameSource
-from squill.runtime.splits import source_of, split_files, split_rows, splits_of
+from squill.runtime.splits import split_files, split_rows, splits_of
 
 
 @given(st.integers(0, 1_000), st.integers(1, 50))
@@ -22,7 +23,7 @@ def test_row_ranges_cover_all_rows_evenly(rows: int, shards: int) -> None:
 
 
 def test_frame_is_split_by_rows_in_order() -> None:
-    source = source_of(sq.from_frame({"t": list(range(5))}, start="t").plan)
+    (source,) = sources_of(sq.from_frame({"t": list(range(5))}, start="t").plan)
     parts = [part for part in splits_of(source, 2) if isinstance(part, FrameSource)]
     assert [part.frame["t"].to_list() for part in parts] == [[0, 1], [2, 3, 4]]
 
@@ -47,6 +48,6 @@ def test_files_are_shared_out_by_bytes(tmp_path: Path, sizes: list[int], shards:
 def test_scan_is_split_by_files(tmp_path: Path) -> None:
     for number in range(4):
         pl.DataFrame({"t": [number]}).write_parquet(tmp_path / f"{number}.parquet")
-    source = source_of(sq.scan(tmp_path, start="t").plan)
+    (source,) = sources_of(sq.scan(tmp_path, start="t").plan)
     parts = [part for part in splits_of(source, 2) if isinstance(part, FileSource)]
     assert [len(part.paths) for part in parts] == [2, 2]

@@ -10,10 +10,10 @@ from squill.runtime.threads import run_on_threads
 
 def test_results_come_in_the_order_of_the_work() -> None:
     work = [lambda checkpoint, number=number: number * number for number in range(20)]
-    assert run_on_threads(work, cores=3) == [number * number for number in range(20)]
+    assert run_on_threads(work, threads=3) == [number * number for number in range(20)]
 
 
-def test_no_more_than_cores_run_at_once() -> None:
+def test_no_more_than_asked_run_at_once() -> None:
     running, most, lock = [0], [0], threading.Lock()
 
     def work(checkpoint: Callable[[], None]) -> None:
@@ -23,7 +23,7 @@ def test_no_more_than_cores_run_at_once() -> None:
         with lock:
             running[0] -= 1
 
-    run_on_threads([work] * 50, cores=2)
+    run_on_threads([work] * 50, threads=2)
     assert most[0] <= 2
 
 
@@ -41,7 +41,7 @@ def test_first_error_stops_the_others() -> None:
             stopped.set()
 
     with pytest.raises(ValueError, match="broken"):
-        run_on_threads([go_on, fail], cores=2)
+        run_on_threads([go_on, fail], threads=2)
     assert stopped.is_set()
 
 
@@ -53,7 +53,7 @@ def test_work_that_has_not_begun_is_not_begun_after_an_error() -> None:
 
     work = [fail, *[lambda checkpoint, number=number: begun.append(number) for number in range(1_000)]]
     with pytest.raises(ValueError, match="broken"):
-        run_on_threads(work, cores=1)
+        run_on_threads(work, threads=1)
     assert len(begun) < 1_000
 
 
@@ -63,5 +63,5 @@ def test_error_in_the_progress_callback_stops_the_work() -> None:
 
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
-        run_on_threads([lambda checkpoint: 1, lambda checkpoint: 2], cores=1, on_done=interrupt)
+        run_on_threads([lambda checkpoint: 1, lambda checkpoint: 2], threads=1, on_done=interrupt)
     assert threading.active_count() == before

@@ -9,29 +9,53 @@ import numpy.typing as npt
 
 from squill.engine.kernels.jit import kernel
 
-__all__ = ["partition_rows"]
+__all__ = ["order_by_lane", "partition_rows"]
 
 Array = npt.NDArray[Any]
 
 
 @kernel
-def partition_rows(hashes: Array, shards: np.uint64, receiver: Array, begin: Array, order: Array) -> None:
-    """Order rows by ``hash % shards`` with a counting sort: two passes, equal receivers keep their order.
+def partition_rows(
+    hashes: Array,
+    shards: np.uint64,
+    divisor: np.uint64,
+    modulus: np.uint64,
+    lane: Array,
+    begin: Array,
+    order: Array,
+) -> None:
+    """Order rows by ``hash % shards // divisor % modulus``, their lane, with a counting sort.
 
-    Afterwards the rows of shard s are ``order[begin[s]:begin[s + 1]]``. `receiver` is scratch of one int32 per
-    row; `begin` has one entry more than there are shards and comes as zeros.
+    Two passes, equal lanes keep their order. Afterwards the rows of lane l are ``order[begin[l]:begin[l + 1]]``.
+    `lane` is scratch of one int32 per row; `begin` has one entry more than there are lanes and comes as zeros.
     """
     for i in range(len(hashes)):
-        shard = np.int64(hashes[i] % shards)
-        receiver[i] = shard
-        begin[shard + 1] += 1
+        chosen = np.int64(hashes[i] % shards // divisor % modulus)
+        lane[i] = chosen
+        begin[chosen + 1] += 1
     for s in range(1, len(begin)):
         begin[s] += begin[s - 1]
     # Filling moves every begin to the next one's place, so they are moved back afterwards.
     for i in range(len(hashes)):
-        shard = np.int64(receiver[i])
-        order[begin[shard]] = i
-        begin[shard] += 1
+        chosen = np.int64(lane[i])
+        order[begin[chosen]] = i
+        begin[chosen] += 1
+    for s in range(len(begin) - 1, 0, -1):
+        begin[s] = begin[s - 1]
+    begin[0] = 0
+
+
+@kernel
+def order_by_lane(rows: Array, lanes: Array, begin: Array, order: Array) -> None:
+    """Put `rows` into the order of their lanes, which the caller has checked; as above otherwise."""
+    for i in range(len(rows)):
+        begin[lanes[i] + 1] += 1
+    for s in range(1, len(begin)):
+        begin[s] += begin[s - 1]
+    for i in range(len(rows)):
+        chosen = lanes[i]
+        order[begin[chosen]] = rows[i]
+        begin[chosen] += 1
     for s in range(len(begin) - 1, 0, -1):
         begin[s] = begin[s - 1]
     begin[0] = 0

@@ -3,22 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
 from squill.errors import PlanError
 from squill.plan.build.aggregation import group_keys
+from squill.plan.expressions import Expression, bind
+from squill.plan.layout import Layout
 from squill.plan.node import Node
-from squill.plan.nodes.movement import Redistribute, Split
+from squill.plan.nodes import Select, Source, WaitForEnds, Where
+from squill.plan.nodes.movement import Move, Split
+from squill.plan.routing import (
+    FLAT,
+    SCOPES,
+    BroadcastRouting,
+    HashRouting,
+    MulticastRouting,
+    RoundRobinRouting,
+    Routing,
+)
 from squill.plan.schema import Schema
 
-__all__ = ["redistribute", "rekey", "split"]
+__all__ = ["Target", "broadcast", "checked_shards", "multicast", "redistribute", "rekey", "reshard", "split"]
 
 CANNOT_TRAVEL = (pl.Object, pl.Int128, pl.UInt128)
+CHANNELS = ("files", "shuffle")
 
 
-def split(node: Node, shards: int, operator: str) -> Node:
-    return Split(parent=node, shards=_checked(shards, operator))
+class Target:
+    """Where rows are to go, as the user gave it: the layout, the scope, and what carries them."""
+
+    def __init__(self, before: Layout, layout: Layout, scope: str | None, channel: str | None, operator: str) -> None:
+        if scope is not None and scope not in SCOPES:
+            raise PlanError(f"{operator}: scope is {scope!r}", "use 'local' or 'global', or leave it out.")
+        if channel is not None and channel not in CHANNELS:
+            raise PlanError(f"{operator}: channel is {channel!r}", "use 'files' or 'shuffle', or leave it out.")
+        self.scope = FLAT if scope is None else scope
+        if self.scope != FLAT and layout != before:
+            raise PlanError(
+                f"{operator}: rows on {before} cannot move to {layout} with scope={scope!r}",
+                "leave scope out to change the number of shards.",
+            )
+        if self.scope != FLAT and not layout.is_grid:
+            raise PlanError(
+                f"{operator}: scope={scope!r} needs machines of equally many shards, not {layout.shards} shards "
+                f"on machines of {layout.cores}",
+                f"use a multiple of {layout.cores} shards, or leave scope out.",
+            )
+        self.arguments: dict[str, Any] = {"layout": layout, "scope": self.scope, "channel": channel}
+
+
+def split(node: Node, layout: Layout) -> Node:
+    return Split(parent=node, layout=layout)
 
 
 def rekey(node: Node, columns: Sequence[object], named: Mapping[str, object]) -> tuple[Node, tuple[str, ...]]:
@@ -26,23 +63,73 @@ def rekey(node: Node, columns: Sequence[object], named: Mapping[str, object]) ->
     return group_keys(node, (), list(columns), named, "rekey")
 
 
-def redistribute(node: Node, keys: tuple[str, ...], shards: int) -> Node:
+def redistribute(node: Node, keys: tuple[str, ...], target: Target) -> Node:
     if not keys:
         raise PlanError("redistribute: the stream has no key", 'name one first: .rekey("column").')
-    _refuse_bound_columns(node.schema)
-    return Redistribute(parent=node, keys=keys, shards=_checked(shards, "redistribute"))
+    return _moved(node, HashRouting(keys=keys, **target.arguments))
 
 
-def _checked(shards: object, operator: str) -> int:
+def reshard(node: Node, keys: tuple[str, ...], target: Target) -> Node:
+    # An end edge must follow its start, and where that one went its values do not tell.
+    closed = node if node.properties.ends_known else WaitForEnds(parent=node)
+    packed = _packed(node)
+    together = packed if packed and (not keys or set(packed) <= set(keys)) else ()
+    return _moved(closed, RoundRobinRouting(packed=together, **target.arguments))
+
+
+def broadcast(node: Node, target: Target) -> Node:
+    return _moved(node, BroadcastRouting(**target.arguments))
+
+
+def multicast(node: Node, shards: Any, target: Target) -> Node:
+    if callable(shards) and not isinstance(shards, pl.Expr):
+        return _moved(node, MulticastRouting(function=shards, function_id=id(shards), **target.arguments))
+    return _moved(node, MulticastRouting(chosen=_shard_numbers(node, shards), **target.arguments))
+
+
+def _shard_numbers(node: Node, shards: Any) -> Expression:
+    (chosen,) = bind([shards], {}, node.scope, "multicast")
+    dtype = chosen.dtype
+    inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
+    if not inner.is_integer():
+        raise PlanError(
+            f"multicast: {chosen} is {dtype}, not shard numbers",
+            "give an expression of whole numbers or of lists of them, or a function of a row that returns them.",
+        )
+    return chosen
+
+
+def _packed(node: Node) -> tuple[str, ...]:
+    """Return the columns whose equal values stand together, as far as filters and selections keep it so."""
+    kept: list[Select] = []
+    while isinstance(node, (Where, Select, Split)):
+        if isinstance(node, Select):
+            kept.append(node)
+        node = node.parent
+    if not isinstance(node, Source) or node.promises is None:
+        return ()
+    columns = node.promises.packed
+    unchanged = all(
+        any(item.name == name == item.source_column for item in step.columns) for step in kept for name in columns
+    )
+    return columns if unchanged else ()
+
+
+def _moved(node: Node, routing: Routing) -> Node:
+    _refuse_bound_columns(node.schema, routing.verb)
+    return Move(parent=node, routing=routing)
+
+
+def checked_shards(shards: object, operator: str) -> int:
     if not isinstance(shards, int) or isinstance(shards, bool) or shards < 1:
         raise PlanError(f"{operator}: {shards!r} is not a number of shards", "give at least 1.")
     return shards
 
 
-def _refuse_bound_columns(schema: Schema) -> None:
+def _refuse_bound_columns(schema: Schema, operator: str) -> None:
     for name, dtype in schema.items():
         if isinstance(dtype, CANNOT_TRAVEL):
             raise PlanError(
-                f"redistribute: the column {name!r} is {dtype}, which cannot cross shards",
+                f"{operator}: the column {name!r} is {dtype}, which cannot cross shards",
                 "drop it before, or cast it to a type that Arrow files hold.",
             )

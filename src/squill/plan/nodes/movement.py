@@ -6,42 +6,55 @@ is cut into fragments there, and a runtime moves the rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from squill.plan.codec import Codec
+from squill.plan.layout import Layout
 from squill.plan.node import UnaryNode
 from squill.plan.nodes.sources import Source
 from squill.plan.properties import Properties
+from squill.plan.routing import Routing
 from squill.time import TimeType
 
-__all__ = ["Redistribute", "ShardInput", "Split"]
+__all__ = ["Move", "ShardInput", "Split"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split(UnaryNode):
-    """Cut a stored source into `shards` parts, by rows (frames) or by files."""
+    """Cut a stored source into parts, one for each shard of `layout`."""
 
-    shards: int
+    layout: Layout
 
 
 @dataclass(frozen=True, kw_only=True)
-class Redistribute(UnaryNode):
-    """Send each row to the shard that its key's hash names, so that no key lives on two shards."""
+class Move(UnaryNode):
+    """Send each row to the shards that `routing` names."""
 
-    keys: tuple[str, ...]
-    shards: int
+    routing: Routing
+
+    @property
+    def name(self) -> str:
+        return self.routing.verb
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardInput(Source):
-    """What a shard receives: stands in a fragment where a movement was cut out of the plan."""
+    """What a shard receives over a channel: stands in a fragment where a movement was cut out of the plan."""
 
+    channel: int
+    encoded: tuple[tuple[str, Codec], ...] = ()
     time_type: TimeType | None
     known: Properties
 
     @cached_property
     def time(self) -> TimeType | None:
         return self.time_type
+
+    @cached_property
+    def codecs(self) -> Mapping[str, Codec]:
+        return dict(self.encoded)
 
     @cached_property
     def properties(self) -> Properties:

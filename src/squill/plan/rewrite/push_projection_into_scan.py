@@ -31,9 +31,10 @@ from squill.plan.nodes import (
     Where,
     WithDuration,
 )
-from squill.plan.nodes.movement import Redistribute, Split
+from squill.plan.nodes.movement import Move, Split
 from squill.plan.nodes.patterns import COLUMN, FunctionCall
 from squill.plan.rebuild import rebuild
+from squill.plan.routing import MulticastRouting
 
 __all__ = ["push_projection_into_scan"]
 
@@ -52,7 +53,7 @@ def push_projection_into_scan(root: Node) -> Node:
 
     What rows are moved with is cut down in the same way.
     """
-    if not any(isinstance(node, (FileSource, Redistribute)) for node in walk(root)):
+    if not any(isinstance(node, (FileSource, Move)) for node in walk(root)):
         return root
     needed = _needed_columns(root)
 
@@ -68,8 +69,8 @@ def push_projection_into_scan(root: Node) -> Node:
         if isinstance(node, Union) and node is not original:
             names = _ordered(original, wanted)
             return replace(node, parents=tuple(_only(parent, names) for parent in node.parents))
-        if isinstance(node, Redistribute):
-            names = _ordered(original, _redistribute(node, wanted))
+        if isinstance(node, Move):
+            names = _ordered(original, _move(node, wanted))
             return node if node.schema.names == names else replace(node, parent=_only(node.parent, names))
         return node
 
@@ -144,8 +145,10 @@ def _calls(node: Aggregate, columns: tuple[Expression, ...]) -> tuple[BoundAggre
     return tuple(call for call in node.calls if call.placeholder in used)
 
 
-def _redistribute(node: Redistribute, wanted: Names) -> Names:
-    return wanted | frozenset(node.keys)
+def _move(node: Move, wanted: Names) -> Names:
+    if isinstance(node.routing, MulticastRouting) and node.routing.function is not None:
+        return frozenset(node.parent.schema)
+    return wanted | (frozenset(node.routing.columns) - {START, END})
 
 
 def _ordered(node: Node, wanted: Names) -> tuple[str, ...]:
@@ -183,10 +186,10 @@ REQUIRES: dict[type[Node], Callable[[Any, Names], Names]] = {
     Detect: _detect,
     Extend: _same,
     HoppingWindow: _same,
+    Move: _move,
     PerWindow: _per_window,
     PointAtEnd: _same,
     Quantize: _same,
-    Redistribute: _redistribute,
     Select: _select,
     SelectMany: _select_many,
     SessionWindow: _session_window,

@@ -1,94 +1,106 @@
-"""Fragments one after the other, each fragment's shards on threads; batches pass by reference.
-
-A fragment is finished before the next one begins. What moves between them is held in memory, which costs memory
-in proportion to the rows that move, and cannot deadlock.
-"""
+"""All shards of all fragments on threads of this process; batches pass by reference, through bounded mailboxes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from squill.engine.batch import Batch
-from squill.errors import ClusterError, PlanError
+from squill.engine.egress import CollectSink
+from squill.engine.operator import Operator
+from squill.errors import ClusterError, InternalError, PlanError
 from squill.exchange.merge import merge_runs
-from squill.plan.fragments import Fragment
+from squill.exchange.scatter import Outbox
+from squill.plan.fragments import Channel, Fragment, ShardedPlan, sources_of
+from squill.plan.layout import Layout
 from squill.plan.nodes import Source
-from squill.runtime.failure import located
+from squill.plan.nodes.movement import ShardInput
+from squill.runtime.machine import Ports, run_machine
 from squill.runtime.progress import OnProgress, Progress
-from squill.runtime.shard import DRIVER, ShardTask
-from squill.runtime.splits import source_of, splits_of
-from squill.runtime.threads import Stopped, run_on_threads
+from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.splits import splits_of
 
 __all__ = ["LocalRuntime"]
 
 
-class Outbox:
-    """The batches of one producer, by receiver."""
-
-    def __init__(self, receivers: int) -> None:
-        self.sent: list[list[Batch]] = [[] for _ in range(receivers)]
-
-    def send(self, receiver: int, batch: Batch) -> None:
-        self.sent[receiver].append(batch)
-
-
 class LocalRuntime:
-    """`cores` threads of this process."""
+    """`cores` threads of this process; of several `machines`, which stand for those of a cluster, each has as many."""
 
-    def __init__(self, cores: int) -> None:
-        if cores < 1:
-            raise PlanError(f"local: cores is {cores}", "give at least 1.")
+    def __init__(self, cores: int, machines: int = 1) -> None:
+        for name, value in (("cores", cores), ("machines", machines)):
+            if value < 1:
+                raise PlanError(f"local: {name} is {value}", "give at least 1.")
         self._cores = cores
+        self._machines = machines
         self._is_closed = False
 
     @property
     def shards(self) -> int:
-        return self._cores
+        return self._cores * self._machines
+
+    def layout_of(self, shards: int) -> Layout:
+        # One process is one machine, however many shards it is given.
+        return Layout(shards=shards, cores=shards if self._machines == 1 else self._cores)
 
     def describe(self) -> str:
-        return f"local, {self._cores} threads"
+        machines = "" if self._machines == 1 else f"{self._machines} machines of "
+        return f"local, {machines}{self._cores} threads"
 
-    def run(self, fragments: Sequence[Fragment], on_progress: OnProgress | None = None) -> list[Batch]:
+    def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
-        sent: dict[int, list[Outbox]] = {}
-        for fragment in fragments:
-            received = None if fragment.sender is None else sent.pop(fragment.sender)
-            sent[fragment.number] = self._run_fragment(fragment, received, len(fragments), on_progress)
-        (last,) = sent.values()
-        return list(merge_runs([outbox.sent[DRIVER] for outbox in last]))
+        splits = {fragment.number: _splits(fragment) for fragment in plan.fragments}
+        total = sum(fragment.layout.shards for fragment in plan.fragments)
 
-    def _run_fragment(
-        self, fragment: Fragment, received: list[Outbox] | None, fragments: int, on_progress: OnProgress | None
-    ) -> list[Outbox]:
-        splits: Sequence[Source | None] = [None] * fragment.shards
-        if received is None:
-            splits = splits_of(source_of(fragment.root), fragment.shards)
-        work = [_shard_work(fragment, shard, splits[shard], received or ()) for shard in range(fragment.shards)]
+        @contextmanager
+        def open_ports(fragment: Fragment, shard: int) -> Iterator[Ports]:
+            yield _LocalPorts(fragment, [leaf[shard] if leaf else None for leaf in splits[fragment.number]])
 
         def on_done(count: int) -> None:
             if on_progress is not None:
-                on_progress(Progress(fragment=fragment.number, fragments=fragments, done=count, shards=fragment.shards))
+                on_progress(Progress(stage=1, stages=1, done=count, shards=total))
 
-        return run_on_threads(work, self._cores, on_done)
+        results = run_machine(
+            plan.fragments,
+            lambda fragment: range(fragment.layout.shards),
+            open_ports,
+            inner=plan.channels,
+            cores=self.shards,
+            on_done=on_done,
+        )
+        return list(merge_runs([[rows] for rows in results if rows is not None]))
 
     def close(self) -> None:
         self._is_closed = True
 
 
-def _shard_work(
-    fragment: Fragment, shard: int, split: Source | None, senders: Iterable[Outbox]
-) -> Callable[[Callable[[], None]], Outbox]:
-    def work(checkpoint: Callable[[], None]) -> Outbox:
-        outbox = Outbox(1 if fragment.delivers is None else fragment.delivers.shards)
-        merged = merge_runs([sender.sent[shard] for sender in senders])
-        try:
-            ShardTask(fragment=fragment, shard=shard, split=split, received=merged).run(outbox, checkpoint)
-        except Stopped:
-            raise
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)
-            failure = located(error, fragment, shard)
-            raise failure from failure.__cause__
-        return outbox
+def _splits(fragment: Fragment) -> list[Sequence[Source]]:
+    """Return per leaf of the plan its parts; none for a leaf that receives."""
+    return [
+        () if isinstance(leaf, ShardInput) else splits_of(leaf, fragment.layout.shards)
+        for leaf in sources_of(fragment.root)
+    ]
 
-    return work
+
+class _LocalPorts:
+    """Stored sources come in, the answer stays in memory; nothing else leaves a process."""
+
+    def __init__(self, fragment: Fragment, splits: Sequence[Source | None]) -> None:
+        self._fragment = fragment
+        self._splits = splits
+        self._answer: CollectSink | None = None
+
+    def inbox(self, leaf: int) -> Inbox:
+        split = self._splits[leaf]
+        assert split is not None
+        return BatchInbox(read_split(split))
+
+    def outbox(self, channel: Channel) -> Outbox:
+        raise InternalError(f"channel {channel.number} leads out of a process that is alone")
+
+    def answer(self) -> Operator:
+        self._answer = CollectSink(self._fragment.root)
+        return self._answer
+
+    def result(self) -> Batch | None:
+        return None if self._answer is None else self._answer.rows()

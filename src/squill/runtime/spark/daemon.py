@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Import, then serve."""
-    assert callable(task.run_machine)
+    assert callable(task.run_task)
     load_operators()
     daemon.manager()
 

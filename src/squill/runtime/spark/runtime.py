@@ -1,14 +1,15 @@
-"""Fragments as Spark jobs, one after the other; rows move as Arrow files.
+"""Stages as Spark jobs, wave by wave; rows move between them as Arrow files.
 
-Each fragment is one job without a shuffle: `machines` tasks that read their splits, or map the files of the
-fragment before. The rows that tasks return to the driver are the manifest, and the answer comes in files too.
+Each wave is one job without a shuffle, a task for each machine of each of its stages, which reads its splits and
+maps the files of earlier waves. The rows that tasks return to the driver are the manifest, and the answer comes in
+files too.
 """
 
 from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,15 +24,28 @@ from squill.engine.batch import Batch
 from squill.errors import ClusterError, ShardError
 from squill.exchange.merge import merge_runs
 from squill.exchange.segments import read_run, runs_for
-from squill.plan.fragments import Fragment
+from squill.plan.fragments import Fragment, ShardedPlan, sources_of
+from squill.plan.layout import Layout
+from squill.plan.node import Node
 from squill.plan.nodes import FrameSource, Source
+from squill.plan.nodes.movement import ShardInput
 from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps
+from squill.plan.stages import Stage, waves_of
 from squill.runtime.progress import OnProgress, Progress
-from squill.runtime.shard import DRIVER
 from squill.runtime.spark.folder import RunFolder
-from squill.runtime.spark.task import OUTPUT_DDL, FragmentJob, error_files, file_name, run_machine
-from squill.runtime.splits import source_of, splits_of
+from squill.runtime.spark.task import (
+    ANSWER,
+    DRIVER,
+    OUTPUT_DDL,
+    StageJob,
+    StoredSplit,
+    WaveJob,
+    error_files,
+    file_name,
+    run_task,
+)
+from squill.runtime.splits import splits_of
 
 __all__ = ["SparkRuntime"]
 
@@ -56,7 +70,7 @@ class SparkRuntime:
         owns_session: bool = False,
     ) -> None:
         self.session = session
-        self.task: Callable[[bytes, Iterator[Any]], Iterator[Any]] = run_machine
+        self.task: Callable[[bytes, Iterator[Any]], Iterator[Any]] = run_task
         self._machines = machines
         self._cores = cores
         self.folder = folder
@@ -68,51 +82,60 @@ class SparkRuntime:
     def shards(self) -> int:
         return self._machines * self._cores
 
+    def layout_of(self, shards: int) -> Layout:
+        return Layout(shards=shards, cores=self._cores)
+
     def describe(self) -> str:
         return f"spark, {self._machines} machines of {self._cores} cores"
 
-    def run(self, fragments: Sequence[Fragment], on_progress: OnProgress | None = None) -> list[Batch]:
+    def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.spark(…).")
+        waves = waves_of(plan)
         with RunFolder(self.folder) as folder:
             sent: dict[int, pa.Table] = {}
-            for fragment in fragments:
-                received = None if fragment.sender is None else sent.pop(fragment.sender)
-                with _reporting(folder, fragment, len(fragments), on_progress):
-                    sent[fragment.number] = self._run_fragment(self._job(fragment, received, folder))
-                if received is not None:
-                    _remove_files(received)
-            (last,) = sent.values()
-            schema = fragments[-1].root.schema
+            for number, stages in enumerate(waves, start=1):
+                wave = WaveJob(jobs=tuple(self._job(stage, sent, folder) for stage in stages))
+                with _reporting(folder, wave, number, len(waves), on_progress):
+                    manifest = self._run_wave(wave, folder)
+                sent |= {channel: manifest for stage in stages for channel in stage.outputs}
+                later = [stage for wave_stages in waves[number:] for stage in wave_stages]
+                _remove_unread(sent, {channel for stage in later for channel in stage.inputs})
             # The files are mapped now, so they may go with the folder.
-            return list(merge_runs([read_run(run, schema) for run in runs_for(DRIVER, last)]))
+            runs = runs_for(ANSWER, DRIVER, manifest)
+            return list(merge_runs([read_run(run, plan.answer.root.schema) for run in runs]))
 
-    def _job(self, fragment: Fragment, received: pa.Table | None, folder: Path) -> FragmentJob:
-        splits: list[tuple[Source, str | None]] = []
-        if fragment.sender is None:
-            source = source_of(fragment.root)
-            parts = splits_of(source, fragment.shards)
-            splits = [_stored(part, folder / f"split-{shard}.ipc") for shard, part in enumerate(parts)]
-            # The plan goes to every task; a shard's rows only to its own.
-            bare = _without_rows(source)
-            root = substitute(fragment.root, lambda node: bare if node is source else None)
-            fragment = replace(fragment, root=root)
-        return FragmentJob(
-            fragment=fragment,
-            cores=self._cores,
+    def _job(self, stage: Stage, sent: dict[int, pa.Table], folder: Path) -> StageJob:
+        """Return the job; a plan goes to every task of it, a shard's rows only to its own."""
+        splits: dict[tuple[int, int], list[StoredSplit]] = {}
+        fragments: list[Fragment] = []
+        bare: dict[int, Node] = {}
+        for fragment in stage.fragments:
+            for leaf, source in enumerate(sources_of(fragment.root)):
+                if isinstance(source, ShardInput):
+                    continue
+                name = f"f{fragment.number}-l{leaf}"
+                parts = splits_of(source, fragment.layout.shards)
+                splits[fragment.number, leaf] = [
+                    _stored(part, folder / f"{name}-{shard}.ipc") for shard, part in enumerate(parts)
+                ]
+                bare[id(source)] = _without_rows(source)
+            fragments.append(replace(fragment, root=substitute(fragment.root, lambda node: bare.get(id(node)))))
+        return StageJob(
+            stage=replace(stage, fragments=tuple(fragments)),
             folder=str(folder),
             compression=self._compression,
-            splits=tuple(splits),
-            inbox=received,
+            splits=splits,
+            inboxes={channel: sent[channel] for channel in stage.inputs},
         )
 
-    def _run_fragment(self, job: FragmentJob) -> pa.Table:
+    def _run_wave(self, wave: WaveJob, folder: Path) -> pa.Table:
         """Run one job and return the manifest of what its tasks wrote."""
-        machines = self.session.range(0, job.machines, 1, job.machines)
+        tasks = self.session.range(0, wave.tasks, 1, wave.tasks)
         try:
-            manifest = machines.mapInArrow(partial(self.task, dumps(job)), OUTPUT_DDL).toArrow()
+            manifest = tasks.mapInArrow(partial(self.task, dumps(wave)), OUTPUT_DDL).toArrow()
         except (PySparkException, Py4JError) as error:
-            raise _reported(job, error) from error
+            raise _reported(wave, folder, error) from error
         for failure in manifest.column("error").drop_null().to_pylist():
             raise pickle.loads(failure)  # noqa: S301  (written by our own task)
         return manifest.drop_columns("error")
@@ -135,19 +158,24 @@ def _stored(split: Source, path: Path) -> tuple[Source, str | None]:
     return _without_rows(split), str(path)
 
 
-def _remove_files(manifest: pa.Table) -> None:
-    for path in manifest.column("path").unique().to_pylist():
-        Path(path).unlink(missing_ok=True)
+def _remove_unread(sent: dict[int, pa.Table], wanted: set[int]) -> None:
+    """Forget the channels that nobody is going to read, and remove files that hold nothing else."""
+    unread = [sent.pop(channel) for channel in list(sent) if channel not in wanted]
+    kept = {path for manifest in sent.values() for path in manifest.column("path").unique().to_pylist()}
+    for manifest in unread:
+        for path in set(manifest.column("path").unique().to_pylist()) - kept:
+            Path(path).unlink(missing_ok=True)
 
 
-def _reported(job: FragmentJob, error: Exception) -> Exception:
+def _reported(wave: WaveJob, folder: Path, error: Exception) -> Exception:
     """Return the error that the last attempt has left, or what Spark says when the worker died without a word."""
-    for path in error_files(Path(job.folder), job.fragment.number):
+    for path in error_files(folder, wave):
         failure = pickle.loads(path.read_bytes())  # noqa: S301  (written by our own task)
         assert isinstance(failure, Exception)
         return failure
+    fragments = [fragment.title for job in wave.jobs for fragment in job.stage.fragments]
     return ShardError(
-        f"{job.fragment.title}: a Spark task failed: {_spark_reason(error)}",
+        f"{', '.join(fragments)}: a Spark task failed: {_spark_reason(error)}",
         "a worker that exits without an error was killed, often for want of memory; Spark's own error is the cause.",
     )
 
@@ -160,25 +188,25 @@ def _spark_reason(error: Exception) -> str:
 
 
 @contextmanager
-def _reporting(folder: Path, fragment: Fragment, fragments: int, on_progress: OnProgress | None) -> Iterator[None]:
+def _reporting(folder: Path, wave: WaveJob, number: int, waves: int, on_progress: OnProgress | None) -> Iterator[None]:
     """Report the finished shards while in context, as told by their files: works on every kind of session."""
     if on_progress is None:
         yield
         return
-    done = threading.Event()
+    ended = threading.Event()
+    stages = [job.stage for job in wave.jobs]
+    total = sum(len(stage.fragments) * stage.layout.shards for stage in stages)
 
     def watch() -> None:
-        while not done.wait(POLL_SECONDS):
-            names = folder.glob(file_name(fragment.number, "*", "*"))
-            shards = {path.name.split("-")[1] for path in names}
-            on_progress(
-                Progress(fragment=fragment.number, fragments=fragments, done=len(shards), shards=fragment.shards)
-            )
+        while not ended.wait(POLL_SECONDS):
+            names = [path for stage in stages for path in folder.glob(file_name(stage.number, "*", "*", "*"))]
+            done = {tuple(path.name.split("-")[:3]) for path in names}
+            on_progress(Progress(stage=number, stages=waves, done=len(done), shards=total))
 
     watcher = threading.Thread(target=watch, name="progress", daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        done.set()
+        ended.set()
         watcher.join()

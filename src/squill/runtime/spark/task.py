@@ -1,8 +1,8 @@
-"""What runs in a Spark task: one machine's shards of one fragment.
+"""What runs in a Spark task: one machine's shards of one stage.
 
-A task is given its machine's number as its only row, does the shards of that machine, writes one file per shard
-and returns the manifest lines of what it wrote as rows. Spark hands the driver the rows of exactly one attempt
-per task, so the manifest names accepted attempts only.
+A task is given its number as its only row, runs the shards of that machine, writes one file per shard
+and fragment and returns the manifest lines of what it wrote as rows. Spark hands the driver the rows of exactly
+one attempt per task, so the manifest names accepted attempts only.
 
 An error that would come again on every attempt is returned as a row, so that Spark does not try three more
 times; any other is left in the run's folder for the driver to read, and raised.
@@ -11,7 +11,8 @@ times; any other is left in the run's folder for the driver to read, and raised.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,126 +20,181 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
+from squill.engine.egress import CollectSink
+from squill.engine.operator import Operator
 from squill.errors import ClusterError, InternalError, ShardError, SquillError, UserFunctionError
+from squill.exchange.flow import Halted
 from squill.exchange.merge import merge_runs
+from squill.exchange.scatter import Outbox
 from squill.exchange.segments import MANIFEST, Run, SegmentWriter, read_run, runs_for
-from squill.plan.fragments import Fragment
+from squill.plan.fragments import Channel, Fragment, sources_of
 from squill.plan.nodes import FrameSource, Source
+from squill.plan.nodes.movement import ShardInput
 from squill.plan.serialise import loads
+from squill.plan.stages import Stage
 from squill.runtime.failure import located
-from squill.runtime.shard import ShardTask
-from squill.runtime.splits import source_of
-from squill.runtime.threads import Stopped, run_on_threads
+from squill.runtime.machine import Ports, run_machine
+from squill.runtime.shard import BatchInbox, Inbox, read_split
 
-__all__ = ["OUTPUT", "OUTPUT_DDL", "FragmentJob", "error_files", "file_name", "run_machine"]
+__all__ = [
+    "ANSWER", "DRIVER", "OUTPUT", "OUTPUT_DDL", "StageJob", "StoredSplit", "WaveJob", "error_files",
+    "file_name", "run_task",
+]  # fmt: skip
+
+ANSWER = 0
+"""The channel of the answer; its only receiver is the driver."""
+DRIVER = 0
 
 OUTPUT = pa.schema([*MANIFEST, ("error", pa.binary())])
 OUTPUT_DDL = (
-    "fragment int, shard int, attempt bigint, receiver int, path string, rows bigint, "
+    "fragment int, shard int, attempt bigint, channel int, receiver int, path string, rows bigint, "
     "min_sync bigint, max_sync bigint, segments binary, error binary"
 )
 
 MAY_PASS = (UserFunctionError, InternalError, ClusterError, OSError, MemoryError)
 """Errors that another attempt may not meet."""
 
+StoredSplit = tuple[Source, str | None]
+"""What a shard reads of a stored source, and the file that holds its rows, when it was a frame."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class FragmentJob:
-    """All that the tasks of one fragment need to know.
+class StageJob:
+    """All that the tasks of one stage need to know.
 
-    ``splits``  per shard the source to read, and the file that holds its frame, if it is one.
-    ``inbox``   the manifest of the sender; None when shards read a source.
+    ``splits``   by (fragment, leaf) what each shard reads.
+    ``inboxes``  by channel the manifest of what its senders wrote.
     """
 
-    fragment: Fragment
-    cores: int
+    stage: Stage
     folder: str
     compression: str | None
-    splits: tuple[tuple[Source, str | None], ...]
-    inbox: pa.Table | None
+    splits: Mapping[tuple[int, int], Sequence[StoredSplit]]
+    inboxes: Mapping[int, pa.Table]
+
+    def run(self, machine: int, attempt: int) -> list[Run]:
+        """Run the shards of a machine; return the manifest lines of what they wrote."""
+        layout = self.stage.layout
+
+        @contextmanager
+        def open_ports(fragment: Fragment, shard: int) -> Iterator[Ports]:
+            path = Path(self.folder) / file_name(self.stage.number, fragment.number, shard, attempt)
+            identity = {"fragment": fragment.number, "shard": shard, "attempt": attempt}
+            try:
+                with SegmentWriter(path, **identity, compression=self.compression) as writer:
+                    yield TaskPorts(self, fragment, shard, writer)
+            except Halted:
+                raise
+            except Exception as error:
+                # Left here, by the shard that failed; the first to be raised need not be the first that Spark reports.
+                self._leave_error(fragment, shard, attempt, error)
+                raise
+
+        results = run_machine(
+            self.stage.fragments,
+            lambda _: layout.shards_of(machine),
+            open_ports,
+            inner=self.stage.inner,
+            outer=self.stage.outputs,
+            cores=len(layout.shards_of(machine)),
+        )
+        return [run for runs in results for run in runs]
+
+    def _leave_error(self, fragment: Fragment, shard: int, attempt: int, error: Exception) -> None:
+        """Write an error that may pass for the driver; the folder is gone when the run has ended meanwhile."""
+        if isinstance(error, SquillError) and not isinstance(error, MAY_PASS):
+            return
+        try:
+            content = pickle.dumps(located(pickle.loads(pickle.dumps(error)), fragment, shard))  # noqa: S301
+        except Exception:  # noqa: BLE001  (an error of the user's that cannot be pickled)
+            content = pickle.dumps(located(ShardError(f"{type(error).__name__}: {error}"), fragment, shard))
+        name = file_name(self.stage.number, fragment.number, shard, attempt)
+        try:
+            (Path(self.folder) / name).with_suffix(".error").write_bytes(content)
+        except FileNotFoundError:
+            return
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaveJob:
+    """Stages that run side by side, as one Spark job: a task for each machine of each."""
+
+    jobs: tuple[StageJob, ...]
 
     @property
-    def machines(self) -> int:
-        return -(-self.fragment.shards // self.cores)
+    def tasks(self) -> int:
+        return sum(job.stage.layout.machines for job in self.jobs)
 
-    def shards_of(self, machine: int) -> range:
-        """Return the shards of a machine: neighbours, `cores` of them."""
-        return range(machine * self.cores, min((machine + 1) * self.cores, self.fragment.shards))
-
-    def run_shard(self, shard: int, attempt: int, checkpoint: Callable[[], None]) -> list[Run]:
-        """Do one shard's work; return the manifest lines of what it wrote."""
-        path = Path(self.folder) / file_name(self.fragment.number, shard, attempt)
-        with SegmentWriter(
-            path, fragment=self.fragment.number, shard=shard, attempt=attempt, compression=self.compression
-        ) as outbox:
-            self._task(shard).run(outbox, checkpoint)
-        return outbox.runs()
-
-    def _task(self, shard: int) -> ShardTask:
-        if self.splits:
-            split, path = self.splits[shard]
-            if path is not None:
-                assert isinstance(split, FrameSource)
-                split = replace(split, frame=pl.read_ipc(path))
-            return ShardTask(fragment=self.fragment, shard=shard, split=split)
-        schema = source_of(self.fragment.root).schema
-        received = merge_runs([read_run(run, schema) for run in runs_for(shard, self.inbox)])
-        return ShardTask(fragment=self.fragment, shard=shard, received=received)
+    def task(self, number: int) -> tuple[StageJob, int]:
+        """Return the stage of a task, and its machine there."""
+        for job in self.jobs:
+            if number < job.stage.layout.machines:
+                return job, number
+            number -= job.stage.layout.machines
+        raise InternalError("there are more tasks than machines")
 
 
-def file_name(fragment: int, shard: int | str, attempt: int | str) -> str:
+class TaskPorts:
+    """A shard's files: what it reads, and the one it writes."""
+
+    def __init__(self, job: StageJob, fragment: Fragment, shard: int, writer: SegmentWriter) -> None:
+        self._job = job
+        self._fragment = fragment
+        self._shard = shard
+        self._writer = writer
+        self._answer: CollectSink | None = None
+
+    def inbox(self, leaf: int) -> Inbox:
+        source = sources_of(self._fragment.root)[leaf]
+        if isinstance(source, ShardInput):
+            runs = runs_for(source.channel, self._shard, self._job.inboxes[source.channel])
+            return BatchInbox(merge_runs([read_run(run, source.schema) for run in runs]))
+        split, path = self._job.splits[self._fragment.number, leaf][self._shard]
+        if path is not None:
+            assert isinstance(split, FrameSource)
+            split = replace(split, frame=pl.read_ipc(path))
+        return BatchInbox(read_split(split))
+
+    def outbox(self, channel: Channel) -> Outbox:
+        return self._writer.outbox(channel.number)
+
+    def answer(self) -> Operator:
+        self._answer = CollectSink(self._fragment.root)
+        return self._answer
+
+    def result(self) -> list[Run]:
+        if self._answer is not None:
+            rows = self._answer.rows()
+            if len(rows):
+                self._writer.send(ANSWER, [DRIVER], rows)
+        return self._writer.runs()
+
+
+def file_name(stage: int | str, fragment: int | str, shard: int | str, attempt: int | str) -> str:
     """Return the name of one attempt's file; no two attempts share one."""
-    return f"f{fragment}-s{shard}-a{attempt}.arrow"
+    return f"t{stage}-f{fragment}-s{shard}-a{attempt}.arrow"
 
 
-def error_files(folder: Path, fragment: int) -> list[Path]:
-    """Return the errors that attempts of a fragment have left, the latest first."""
-    found = folder.glob(f"f{fragment}-s*-a*.error")
+def error_files(folder: Path, wave: WaveJob) -> list[Path]:
+    """Return the errors that attempts of a wave's stages have left, the latest first."""
+    found = [path for job in wave.jobs for path in folder.glob(f"t{job.stage.number}-f*-s*-a*.error")]
     return sorted(found, key=lambda path: int(path.stem.rpartition("-a")[2]), reverse=True)
 
 
-def run_machine(job_bytes: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function of the task: a machine's number in, manifest lines out."""
-    job: FragmentJob = loads(job_bytes)
+def run_task(job_bytes: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function of the task: its number in the wave in, manifest lines out."""
+    wave: WaveJob = loads(job_bytes)
     attempt = TaskContext.get().taskAttemptId()  # type: ignore[union-attr]
     for batch in batches:
-        for machine in batch.column(0).to_pylist():
-            yield _output(job, machine, attempt)
+        for number in batch.column(0).to_pylist():
+            yield _output(*wave.task(number), attempt)
 
 
-def _output(job: FragmentJob, machine: int, attempt: int) -> pa.RecordBatch:
-    work = [_shard_work(job, shard, attempt) for shard in job.shards_of(machine)]
+def _output(job: StageJob, machine: int, attempt: int) -> pa.RecordBatch:
     try:
-        lines = [vars(run) for runs in run_on_threads(work, job.cores) for run in runs]
+        lines = [vars(run) for run in job.run(machine, attempt)]
     except SquillError as error:
         if isinstance(error, MAY_PASS):
             raise
-        lines = [{"fragment": job.fragment.number, "attempt": attempt, "error": pickle.dumps(error)}]
+        lines = [{"attempt": attempt, "error": pickle.dumps(error)}]
     return pa.RecordBatch.from_pylist(lines, schema=OUTPUT)
-
-
-def _shard_work(job: FragmentJob, shard: int, attempt: int) -> Callable[[Callable[[], None]], list[Run]]:
-    def work(checkpoint: Callable[[], None]) -> list[Run]:
-        try:
-            return job.run_shard(shard, attempt, checkpoint)
-        except Stopped:
-            raise
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)
-            failure = located(error, job.fragment, shard)
-            if isinstance(failure, MAY_PASS):
-                _leave_error(Path(job.folder), job.fragment.number, shard, attempt, failure)
-            raise failure from failure.__cause__
-
-    return work
-
-
-def _leave_error(folder: Path, fragment: int, shard: int, attempt: int, failure: SquillError) -> None:
-    """Write the error for the driver; the folder is gone when the run has ended meanwhile."""
-    try:
-        content = pickle.dumps(failure)
-    except (pickle.PicklingError, TypeError, AttributeError):
-        content = pickle.dumps(ShardError(failure.what, failure.hint))
-    try:
-        (folder / f"f{fragment}-s{shard}-a{attempt}.error").write_bytes(content)
-    except FileNotFoundError:
-        return

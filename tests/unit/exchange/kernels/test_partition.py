@@ -3,15 +3,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from squill.exchange.kernels.partition import partition_rows
+from squill.exchange.kernels.partition import order_by_lane, partition_rows
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 64, 1_000])
+@pytest.mark.parametrize(
+    ("shards", "divisor", "modulus"), [(1, 1, 1), (2, 1, 2), (3, 1, 3), (64, 8, 8), (64, 1, 8), (1_000, 1, 1_000)]
+)
 @pytest.mark.parametrize("rows", [0, 1, 500])
-def test_rows_are_ordered_by_receiver_and_then_as_they_were(rows: int, shards: int) -> None:
+def test_rows_are_ordered_by_lane_and_then_as_they_were(rows: int, shards: int, divisor: int, modulus: int) -> None:
     hashes = np.random.default_rng(rows).integers(0, 2**64, rows, np.uint64)
-    begin, order = np.zeros(shards + 1, np.int64), np.empty(rows, np.uint32)
-    partition_rows(hashes, np.uint64(shards), np.empty(rows, np.int32), begin, order)
-    receivers = hashes % np.uint64(shards)
-    assert order.tolist() == np.argsort(receivers, kind="stable").tolist()
-    assert begin.tolist() == np.searchsorted(np.sort(receivers), np.arange(shards + 1)).tolist()
+    begin, order = np.zeros(modulus + 1, np.int64), np.empty(rows, np.uint32)
+    numbers = map(np.uint64, (shards, divisor, modulus))
+    partition_rows(hashes, *numbers, np.empty(rows, np.int32), begin, order)
+    lanes = hashes % np.uint64(shards) // np.uint64(divisor) % np.uint64(modulus)
+    assert order.tolist() == np.argsort(lanes, kind="stable").tolist()
+    assert begin.tolist() == np.searchsorted(np.sort(lanes), np.arange(modulus + 1)).tolist()
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 500])
+def test_pairs_are_ordered_by_lane_and_then_as_they_were(pairs: int) -> None:
+    random = np.random.default_rng(pairs)
+    rows, lanes = np.sort(random.integers(0, 100, pairs)), random.integers(0, 7, pairs)
+    begin, order = np.zeros(8, np.int64), np.empty(pairs, np.uint32)
+    order_by_lane(rows, lanes, begin, order)
+    assert order.tolist() == rows[np.argsort(lanes, kind="stable")].tolist()
+    assert begin.tolist() == np.searchsorted(np.sort(lanes), np.arange(8)).tolist()

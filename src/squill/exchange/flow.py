@@ -1,0 +1,200 @@
+"""Bounded channels between the shards of one process, which cannot stand still.
+
+A *mailbox* holds what one receiver is sent over one channel: per producer a queue of batches, and the producer's
+clock. A receiver takes rows up to the least clock of its producers, in sync order. A producer blocks when a
+receiver already holds enough of its rows.
+
+Clocks take no room and are told to all receivers before a producer may block. That alone keeps an exchange of one
+movement going. A plan in which a stream reaches a node on two ways of different delay can still come to a point
+where everybody waits: one way is full of rows that nobody may take before the other brings the time. This is
+seen, because who waits for what is known in one place, and resolved by giving the queues more room: never more
+than such a plan needs, and never for the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from squill.engine.batch import Batch
+from squill.errors import InternalError
+from squill.exchange.merge import merge_runs
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["Flow", "Halted", "Mailbox", "MailboxReader", "MailboxWriter"]
+
+
+class Halted(Exception):  # noqa: N818  (nothing went wrong here)
+    """The flow was stopped: whoever waited in it ends without a result."""
+
+
+class Flow:
+    """What the tasks of one run share: the lock, who waits for what, and the right to compute.
+
+    ``tasks``     how many will take part; each calls `begin` and `end` on its own thread.
+    ``cores``     how many compute at once; who waits does not count.
+    ``room``      how many rows of one producer a mailbox holds before the producer waits.
+    """
+
+    def __init__(self, *, tasks: int, cores: int, room: int) -> None:
+        self.room = room
+        self._changed = threading.Condition()
+        self._waiting: dict[int, tuple[Callable[[], bool], bool]] = {}
+        self._live = tasks
+        self._permits = threading.Semaphore(cores)
+        self._is_halted = False
+        self._failure: InternalError | None = None
+
+    def begin(self) -> None:
+        """Wait for the right to compute."""
+        self._permits.acquire()
+
+    def end(self) -> None:
+        """Give the right back; this task is over."""
+        self._permits.release()
+        with self._changed:
+            self._live -= 1
+            self._resolve()
+            self._changed.notify_all()
+
+    def halt(self) -> None:
+        """Let everybody who waits, now or later, end."""
+        with self._changed:
+            self._is_halted = True
+            self._changed.notify_all()
+
+    def change(self, act: Callable[[], object]) -> None:
+        """Do something that others may wait for."""
+        with self._changed:
+            act()
+            self._changed.notify_all()
+
+    def wait_until(self, ready: Callable[[], bool], *, for_room: bool = False) -> None:
+        """Wait; once true, `ready` must stay true until this task acts. `for_room`: more room may make it true."""
+        with self._changed:
+            if self._is_halted:
+                raise Halted
+            if ready():
+                return
+            me = threading.get_ident()
+            self._waiting[me] = (ready, for_room)
+            self._permits.release()
+            try:
+                self._resolve()
+                while not (ready() or self._is_halted):
+                    self._changed.wait()
+            finally:
+                del self._waiting[me]
+        # Not with the lock in hand: those who compute need it before they give up the right to.
+        self._permits.acquire()
+        if self._failure is not None:
+            raise self._failure
+        if self._is_halted:
+            raise Halted
+
+    def _resolve(self) -> None:
+        """Where everybody waits and nobody can go on, make room."""
+        if self._is_halted or not self._live or len(self._waiting) < self._live:
+            return
+        while not any(ready() for ready, _ in self._waiting.values()):
+            if not any(for_room for _, for_room in self._waiting.values()):
+                self._failure = InternalError("every shard waits for rows that nobody is going to send")
+                self._is_halted = True
+                break
+            self.room *= 2
+        self._changed.notify_all()
+
+
+class Mailbox:
+    """What one receiver is sent over one channel."""
+
+    def __init__(self, flow: Flow, producers: Sequence[int]) -> None:
+        self.flow = flow
+        self.queues: dict[int, deque[Batch]] = {producer: deque() for producer in producers}
+        self.rows = dict.fromkeys(producers, 0)
+        self.clocks = dict.fromkeys(producers, MINUS_INFINITY)
+
+
+class MailboxWriter:
+    """One producer's end of a channel: an outbox. `mailboxes` are by receiver."""
+
+    def __init__(self, flow: Flow, producer: int, mailboxes: Mapping[int, Sequence[Mailbox]]) -> None:
+        self._flow = flow
+        self._producer = producer
+        self._mailboxes = mailboxes
+
+    def send(self, receivers: Sequence[int], batch: Batch) -> None:
+        for receiver in receivers:
+            for mailbox in self._mailboxes[receiver]:
+                self._post(mailbox, batch)
+
+    def _post(self, mailbox: Mailbox, batch: Batch) -> None:
+        producer, flow = self._producer, self._flow
+
+        def post() -> None:
+            mailbox.queues[producer].append(batch)
+            mailbox.rows[producer] += len(batch)
+
+        flow.wait_until(lambda: mailbox.rows[producer] < flow.room, for_room=True)
+        flow.change(post)
+
+    def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
+        producer = self._producer
+
+        def tell() -> None:
+            for receivers, t in clocks:
+                for receiver in receivers:
+                    for mailbox in self._mailboxes[receiver]:
+                        mailbox.clocks[producer] = max(mailbox.clocks[producer], t)
+
+        self._flow.change(tell)
+
+
+class MailboxReader:
+    """The receiver's end: rows of all producers in sync order, as far as time has come."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._clock = MINUS_INFINITY
+
+    @property
+    def clock(self) -> int:
+        """What has been taken up to: no row below it will follow."""
+        return self._clock
+
+    def take(self) -> list[Batch]:
+        """Wait until time moves on or rows may leave; return these, and move the clock."""
+        mailbox = self._mailbox
+
+        def ready() -> bool:
+            clock = min(mailbox.clocks.values(), default=INFINITY)
+            if clock > self._clock:
+                return True
+            return any(queue and queue[0].sync[0] <= clock for queue in mailbox.queues.values())
+
+        mailbox.flow.wait_until(ready)
+        runs: list[list[Batch]] = []
+        mailbox.flow.change(lambda: runs.extend(self._due()))
+        return list(merge_runs(runs))
+
+    def _due(self) -> list[list[Batch]]:
+        mailbox = self._mailbox
+        self._clock = min(mailbox.clocks.values(), default=INFINITY)
+        runs: list[list[Batch]] = []
+        for producer, queue in mailbox.queues.items():
+            run: list[Batch] = []
+            # Rows at the clock itself may leave: what follows is not earlier, and order within an instant is free.
+            while queue and queue[0].sync[0] <= self._clock:
+                batch = queue.popleft()
+                size = int(np.searchsorted(batch.sync, self._clock, side="right"))
+                run.append(batch.slice(0, size))
+                mailbox.rows[producer] -= size
+                if size < len(batch):
+                    queue.appendleft(batch.slice(size, len(batch)))
+                    break
+            if run:
+                runs.append(run)
+        return runs

@@ -1,0 +1,154 @@
+"""The shards of one machine, on threads; rows that stay on the machine pass by reference.
+
+All fragments that are given run at once, each shard on a thread of its own, of which as many compute at a time
+as there are cores. Between them stand bounded mailboxes. What comes from elsewhere and what leaves goes through
+*ports*, which the runtime has for every shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from squill.engine.compile import Entry
+from squill.engine.operator import Operator
+from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader, MailboxWriter
+from squill.exchange.routers import router_for
+from squill.exchange.scatter import Outbox, ScatterSink
+from squill.plan.fragments import Channel, Fragment
+from squill.runtime.failure import located
+from squill.runtime.shard import Inbox, run_shard
+from squill.runtime.threads import Checkpoint, run_on_threads
+
+__all__ = ["MAILBOX_ROWS", "OpenPorts", "Ports", "run_machine"]
+
+MAILBOX_ROWS = 1 << 20
+"""How many rows a mailbox holds before its producers wait; they have equal shares, of a batch at least."""
+
+LEAST_ROWS = 65_536
+
+
+class Ports(Protocol):
+    """What one shard has to do with the world outside its machine."""
+
+    def inbox(self, leaf: int) -> Inbox:
+        """Return the rows of a stored source or of a channel from elsewhere, by the leaf's place in the plan."""
+        ...
+
+    def outbox(self, channel: Channel) -> Outbox:
+        """Return where rows go that leave the machine."""
+        ...
+
+    def answer(self) -> Operator:
+        """Return the sink of rows that belong to the answer."""
+        ...
+
+    def result(self) -> Any:
+        """Return what the shard has to report; called once it is done."""
+        ...
+
+
+OpenPorts = Callable[[Fragment, int], AbstractContextManager[Ports]]
+
+
+def run_machine(
+    fragments: Sequence[Fragment],
+    shards_of: Callable[[Fragment], Sequence[int]],
+    open_ports: OpenPorts,
+    *,
+    inner: Collection[int],
+    outer: Collection[int] = (),
+    cores: int,
+    on_done: Callable[[int], object] | None = None,
+) -> list[Any]:
+    """Run the given shards of all fragments; return their results, fragment by fragment.
+
+    ``inner``  the channels between these fragments, ``outer`` those that leave; a channel may be both.
+    """
+    tasks = [(fragment, shard) for fragment in fragments for shard in shards_of(fragment)]
+    widest = max((len(shards_of(fragment)) for fragment in fragments), default=1)
+    flow = Flow(tasks=len(tasks), cores=cores, room=max(LEAST_ROWS, MAILBOX_ROWS // widest))
+    post = _PostOffice(flow, fragments, shards_of, inner)
+
+    def sinks_of(fragment: Fragment, shard: int, ports: Ports) -> list[Operator]:
+        if not fragment.outputs:
+            return [ports.answer()]
+        boxes: list[tuple[Channel, Outbox]] = []
+        for channel in fragment.outputs:
+            if channel.number in inner:
+                boxes.append((channel, post.writer(channel, shard)))
+            if channel.number in outer:
+                boxes.append((channel, ports.outbox(channel)))
+        return [
+            ScatterSink(fragment.root, router_for(channel.routing, shard, fragment.root), outbox)
+            for channel, outbox in boxes
+        ]
+
+    def run(fragment: Fragment, shard: int, checkpoint: Checkpoint) -> Any:
+        with open_ports(fragment, shard) as ports:
+            inboxes = [
+                post.reader(fragment, channel, shard) if channel in inner else ports.inbox(leaf)
+                for leaf, channel in enumerate(fragment.inputs)
+            ]
+            run_shard(fragment.root, inboxes, _one_sink(fragment, sinks_of(fragment, shard, ports)), checkpoint)
+            return ports.result()
+
+    def work(fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:
+        def guarded(checkpoint: Checkpoint) -> Any:
+            flow.begin()
+            try:
+                return run(fragment, shard, checkpoint)
+            except Halted:
+                raise
+            except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)
+                failure = located(error, fragment, shard)
+                raise failure from failure.__cause__
+            finally:
+                flow.end()
+
+        return guarded
+
+    return run_on_threads([work(*task) for task in tasks], len(tasks), on_done, flow.halt)
+
+
+def _one_sink(fragment: Fragment, sinks: Sequence[Operator]) -> Operator:
+    if len(sinks) == 1:
+        return sinks[0]
+    fork = Entry(fragment.root)
+    fork.consumers = [(sink, 0) for sink in sinks]
+    return fork
+
+
+class _PostOffice:
+    """The mailboxes of all channels that stay on the machine, by channel, reading fragment and shard."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        fragments: Sequence[Fragment],
+        shards_of: Callable[[Fragment], Sequence[int]],
+        inner: Collection[int],
+    ) -> None:
+        self._flow = flow
+        self._boxes: dict[int, dict[int, list[Mailbox]]] = {}
+        self._by_reader: dict[tuple[int, int, int], Mailbox] = {}
+        by_number = {fragment.number: fragment for fragment in fragments}
+        channels = {channel.number: channel for fragment in fragments for channel in fragment.outputs}
+        for fragment in fragments:
+            for number in set(fragment.inputs) & set(inner):
+                assert number is not None
+                channel = channels[number]
+                senders = shards_of(by_number[channel.sender])
+                for shard in shards_of(fragment):
+                    producers = [sender for sender in senders if shard in channel.routing.targets(sender)]
+                    mailbox = Mailbox(flow, producers)
+                    self._boxes.setdefault(number, {}).setdefault(shard, []).append(mailbox)
+                    self._by_reader[number, fragment.number, shard] = mailbox
+
+    def reader(self, fragment: Fragment, channel: int | None, shard: int) -> Inbox:
+        assert channel is not None
+        return MailboxReader(self._by_reader[channel, fragment.number, shard])
+
+    def writer(self, channel: Channel, shard: int) -> Outbox:
+        return MailboxWriter(self._flow, shard, self._boxes[channel.number])

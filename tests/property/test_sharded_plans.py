@@ -1,0 +1,124 @@
+"""Sharded plans, random in their movements, give what the query gives in-process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import squill as sq
+from squill.exchange import scatter
+from squill.runtime import machine, shard
+from squill.testing import assert_same_events
+
+Frame = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from("abcd"), st.integers(-5, 5)), min_size=0, max_size=40
+).map(lambda rows: pl.DataFrame(rows, schema={"t": pl.Int64(), "k": pl.String(), "x": pl.Int64()}, orient="row"))
+
+LAYOUTS = [(1, 1), (1, 3), (2, 2), (3, 1)]
+Sharded = sq.ShardedStream
+
+
+def summed(group: sq.Stream) -> sq.Stream:
+    return group.aggregate(n=sq.sum("n"), total=sq.sum("total"))
+
+
+def counted(group: sq.Stream) -> sq.Stream:
+    return group.with_duration(7).aggregate(n=sq.count(), total=sq.sum("x"))
+
+
+# Movements that leave every row on exactly one shard, in any order; then the key is brought together.
+MOVES: dict[str, Callable[[Sharded], Sharded]] = {
+    "redistribute": lambda s: s.redistribute(),
+    "redistribute local": lambda s: s.redistribute(scope="local"),
+    "redistribute global": lambda s: s.redistribute(scope="global"),
+    "reshard": lambda s: s.reshard(),
+    "reshard local": lambda s: s.reshard(scope="local"),
+    "by another key": lambda s: s.rekey("x").redistribute().rekey("k"),
+    "multicast to one": lambda s: s.multicast(lambda row: row["x"] % s.layout.shards),
+    "pass": lambda s: s.query(lambda g: g.where(sq.col("x") < 9)),
+}
+moves = st.lists(st.sampled_from(sorted(MOVES)), max_size=4)
+
+
+@pytest.fixture(autouse=True)
+def _tiny_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small that every queue fills up, every mailbox blocks and every instant is cut."""
+    monkeypatch.setattr(shard, "DEFAULT_BATCH_ROWS", 3)
+    monkeypatch.setattr(scatter, "ENOUGH_ROWS", 2)
+    monkeypatch.setattr(machine, "MAILBOX_ROWS", 2)
+    monkeypatch.setattr(machine, "LEAST_ROWS", 1)
+
+
+def moved(stream: Sharded, names: list[str]) -> Sharded:
+    for name in names:
+        stream = MOVES[name](stream)
+    return stream
+
+
+@settings(max_examples=60, deadline=None)
+@given(Frame, st.sampled_from(LAYOUTS), moves, moves, st.booleans())
+def test_grouped_aggregates(
+    frame: pl.DataFrame, size: tuple[int, int], first: list[str], second: list[str], early: bool
+) -> None:
+    expected = sq.from_frame(frame, start="t").group_apply("k", counted).collect()
+    with sq.local(cores=size[1], machines=size[0]) as cluster:
+        rows = moved(cluster.from_frame(frame, start="t").rekey("k"), first)
+        if early:  # partial counts per shard, moved about as edges, summed where each key is together
+            partial = rows.query(counted)
+            movable = [name for name in second if name not in ("by another key", "multicast to one", "pass")]
+            plan = moved(partial, movable).redistribute().query(summed)
+        else:
+            plan = moved(rows, second).redistribute().query(counted)
+        assert_same_events(plan.collect(), expected)
+
+
+JOINS: dict[str, Callable[[Sharded, Sharded], Sharded]] = {
+    "both redistributed": lambda one, other: one.redistribute().query(other.redistribute(), join),
+    "one moved like the other": lambda one, other: one.redistribute().query(other, join),
+    "right broadcast": lambda one, other: one.query(other.broadcast(), join),
+    "left broadcast": lambda one, other: one.broadcast().query(other, join),
+    "a copy per machine": lambda one, other: one.redistribute(scope="local").query(
+        other.broadcast(scope="global").redistribute(scope="local"), join
+    ),
+}
+
+
+def join(left: sq.Stream, right: sq.Stream) -> sq.Stream:
+    return left.with_duration(4).join(right.with_duration(9))
+
+
+@settings(max_examples=60, deadline=None)
+@given(Frame, Frame, st.sampled_from(LAYOUTS), st.sampled_from(sorted(JOINS)), moves, moves)
+def test_joins(
+    one: pl.DataFrame, other: pl.DataFrame, size: tuple[int, int], how: str, first: list[str], second: list[str]
+) -> None:
+    other = other.rename({"x": "y"})
+    left, right = sq.from_frame(one, start="t"), sq.from_frame(other, start="t")
+    expected = left.with_duration(4).join(right.with_duration(9), on="k").collect()
+    second = [name for name in second if name not in ("by another key", "multicast to one", "pass")]
+    with sq.local(cores=size[1], machines=size[0]) as cluster:
+        a = moved(cluster.from_frame(one, start="t").rekey("k"), first)
+        b = moved(cluster.from_frame(other, start="t").rekey("k"), second)
+        if how == "one moved like the other" and b.placement is not None:
+            b = b.reshard()
+        assert_same_events(JOINS[how](a, b).collect(), expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(Frame, st.sampled_from(LAYOUTS))
+def test_a_stream_that_meets_itself_on_ways_of_different_delay(frame: pl.DataFrame, size: tuple[int, int]) -> None:
+    """One way holds back what it counts until windows end; the other one is full long before."""
+
+    def query(rows: sq.Stream) -> sq.Stream:
+        return rows.group_apply("k", lambda g: g.join(g.hopping_window(20, 10).count()))
+
+    expected = query(sq.from_frame(frame, start="t")).collect()
+    with sq.local(cores=size[1], machines=size[0]) as cluster:
+        rows = cluster.from_frame(frame, start="t").rekey("k")
+        counts = rows.redistribute().query(lambda g: g.hopping_window(20, 10).count()).reshard()
+        plan = rows.redistribute().query(counts.redistribute(), lambda left, right: left.join(right))
+        assert_same_events(plan.collect(), expected)

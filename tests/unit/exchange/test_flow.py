@@ -1,0 +1,166 @@
+"""An exchange with tiny mailboxes loses no row, keeps the order of time and never stands still."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from squill.engine.batch import Batch
+from squill.errors import InternalError
+from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader, MailboxWriter
+from squill.time import INFINITY
+
+LIMIT_SECONDS = 60
+
+
+def batch_of(times: list[int]) -> Batch:
+    sync = np.array(times, np.int64)
+    return Batch(sync, sync + 1, {"x": pl.Series("x", times)})
+
+
+def run_all(work: list[Callable[[], object]], flow: Flow) -> None:
+    """Run every task on a thread; a flow that stands still fails instead of hanging."""
+    errors: list[BaseException] = []
+
+    def guarded(item: Callable[[], object]) -> None:
+        flow.begin()
+        try:
+            item()
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+            flow.halt()
+        finally:
+            flow.end()
+
+    threads = [threading.Thread(target=guarded, args=(item,), daemon=True) for item in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_SECONDS)
+    assert not any(thread.is_alive() for thread in threads), "the flow stands still"
+    for error in errors:
+        if not isinstance(error, Halted):
+            raise error
+
+
+streams = st.lists(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=25), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
+def test_rows_arrive_once_and_in_order(
+    sent: list[list[tuple[int, int]]], receivers: int, room: int, cores: int
+) -> None:
+    """Each producer sends its (time, receiver) rows one by one; clocks go to all before each may block."""
+    flow = Flow(tasks=len(sent) + receivers, cores=cores, room=room)
+    boxes = [Mailbox(flow, range(len(sent))) for _ in range(receivers)]
+    got: list[list[int]] = [[] for _ in range(receivers)]
+
+    def produce(producer: int) -> None:
+        writer = MailboxWriter(flow, producer, {number: [box] for number, box in enumerate(boxes)})
+        everyone = range(receivers)
+        for time, receiver in sorted(sent[producer]):
+            writer.tell([(everyone, time)])
+            writer.send([receiver % receivers], batch_of([time]))
+        writer.tell([(everyone, INFINITY)])
+
+    def receive(receiver: int) -> None:
+        reader = MailboxReader(boxes[receiver])
+        while reader.clock != INFINITY:
+            before = reader.clock
+            for batch in reader.take():
+                times = batch.sync.tolist()
+                assert times[0] >= before, "a row came below the clock"
+                assert times[-1] <= reader.clock, "a row came before its time"
+                got[receiver].extend(times)
+
+    work: list[Callable[[], object]] = []
+    work += [lambda number=number: produce(number) for number in range(len(sent))]  # type: ignore[misc]
+    work += [lambda number=number: receive(number) for number in range(receivers)]  # type: ignore[misc]
+    run_all(work, flow)
+    for receiver in range(receivers):
+        expected = sorted(time for rows in sent for time, to in rows if to % receivers == receiver)
+        assert got[receiver] == expected
+        assert all(rows == 0 for rows in boxes[receiver].rows.values())
+
+
+def test_two_ways_of_different_delay_get_the_room_they_need() -> None:
+    """One way is held back by 50 ticks, the other is full after one row: without more room both would wait."""
+    flow = Flow(tasks=2, cores=2, room=1)
+    fast, slow = Mailbox(flow, [0]), Mailbox(flow, [0])
+    got: list[int] = []
+
+    def produce() -> None:
+        writer_of_fast = MailboxWriter(flow, 0, {0: [fast]})
+        writer_of_slow = MailboxWriter(flow, 0, {0: [slow]})
+        for time in range(100):
+            writer_of_slow.tell([([0], time - 50)])
+            writer_of_fast.tell([([0], time)])
+            writer_of_fast.send([0], batch_of([time]))
+        for writer in (writer_of_fast, writer_of_slow):
+            writer.tell([([0], INFINITY)])
+
+    def receive() -> None:
+        ahead, behind = MailboxReader(fast), MailboxReader(slow)
+        while min(ahead.clock, behind.clock) != INFINITY:
+            current = min(ahead, behind, key=lambda reader: reader.clock)
+            got.extend(time for batch in current.take() for time in batch.sync.tolist())
+
+    run_all([produce, receive], flow)
+    assert got == list(range(100))
+    assert 50 <= flow.room < 200, "as much room as the delay asks for, not as much as there are rows"
+
+
+def test_waiting_for_what_nobody_sends_is_an_error() -> None:
+    flow = Flow(tasks=2, cores=2, room=1)
+    box = Mailbox(flow, [0])
+
+    def receive() -> None:
+        reader = MailboxReader(box)
+        while reader.clock != INFINITY:
+            reader.take()
+
+    with pytest.raises(InternalError, match="every shard waits for rows that nobody is going to send"):
+        run_all([receive, lambda: None], flow)
+
+
+def test_halt_wakes_up_who_waits() -> None:
+    flow = Flow(tasks=2, cores=2, room=1)
+    box = Mailbox(flow, [0])
+    woken = threading.Event()
+
+    def receive() -> None:
+        try:
+            MailboxReader(box).take()
+        except Halted:
+            woken.set()
+            raise
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        run_all([receive, fail], flow)
+    assert woken.is_set()
+
+
+def test_no_more_tasks_compute_at_once_than_there_are_cores() -> None:
+    flow = Flow(tasks=8, cores=2, room=1)
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def work() -> None:
+        for _ in range(20):
+            with lock:
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+            with lock:
+                running[0] -= 1
+
+    run_all([work] * 8, flow)
+    assert most[0] <= 2
