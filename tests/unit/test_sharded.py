@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[Wrong, str]] = {
     "no key": (lambda s: s.redistribute(), "redistribute: the stream has no key"),
     "no shards": (lambda s: s.rekey("ad").redistribute(0), "redistribute: 0 is not a number of shards"),
     "no columns": (lambda s: s.rekey(), "rekey: no key is given"),
-    "not a function": (lambda s: s.query(cast(Any, 3)), "query: 3 is not a function"),
+    "not a function": (lambda s: s.query(cast(Any, 3)), "query: it takes a function, or a sharded stream and a function; found"),
     "not a stream": (lambda s: s.query(lambda _: cast(Any, 3)), "query: the function returned int, not a Stream"),
     "another stream": (
         lambda s: s.query(lambda g: sq.from_frame({"t": [1]}, start="t")),
