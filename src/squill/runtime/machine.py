@@ -21,7 +21,7 @@ from squill.runtime.failure import located
 from squill.runtime.shard import Inbox, run_shard
 from squill.runtime.threads import Checkpoint, run_on_threads
 
-__all__ = ["MAILBOX_ROWS", "OpenPorts", "Ports", "run_machine"]
+__all__ = ["MAILBOX_ROWS", "Feeder", "Machine", "OpenPorts", "Ports"]
 
 MAILBOX_ROWS = 1 << 20
 """How many rows a mailbox holds before its producers wait; they have equal shares, of a batch at least."""
@@ -50,66 +50,91 @@ class Ports(Protocol):
 
 
 OpenPorts = Callable[[Fragment, int], AbstractContextManager[Ports]]
+Feeder = Callable[[Checkpoint], None]
+"""Work beside the shards: brings rows from elsewhere into mailboxes."""
 
 
-def run_machine(
-    fragments: Sequence[Fragment],
-    shards_of: Callable[[Fragment], Sequence[int]],
-    open_ports: OpenPorts,
-    *,
-    inner: Collection[int],
-    outer: Collection[int] = (),
-    cores: int,
-    on_done: Callable[[int], object] | None = None,
-) -> list[Any]:
-    """Run the given shards of all fragments; return their results, fragment by fragment.
+class Machine:
+    """The given shards of fragments, ready to run.
 
-    ``inner``  the channels between these fragments, ``outer`` those that leave; a channel may be both.
+    ``inner``    the channels between these fragments, ``outer`` those that leave; a channel may be both.
+    ``feeders``  how many feeders `run` is going to be given.
     """
-    tasks = [(fragment, shard) for fragment in fragments for shard in shards_of(fragment)]
-    widest = max((len(shards_of(fragment)) for fragment in fragments), default=1)
-    flow = Flow(tasks=len(tasks), cores=cores, room=max(LEAST_ROWS, MAILBOX_ROWS // widest))
-    post = _PostOffice(flow, fragments, shards_of, inner)
 
-    def sinks_of(fragment: Fragment, shard: int, ports: Ports) -> list[Operator]:
-        if not fragment.outputs:
-            return [ports.answer()]
-        boxes: list[tuple[Channel, Outbox]] = []
-        for channel in fragment.outputs:
-            if channel.number in inner:
-                boxes.append((channel, post.writer(channel, shard)))
-            if channel.number in outer:
-                boxes.append((channel, ports.outbox(channel)))
-        return [
-            ScatterSink(fragment.root, router_for(channel.routing, shard, fragment.root), outbox)
-            for channel, outbox in boxes
-        ]
+    def __init__(
+        self,
+        fragments: Sequence[Fragment],
+        shards_of: Callable[[Fragment], Sequence[int]],
+        *,
+        inner: Collection[int],
+        outer: Collection[int] = (),
+        cores: int,
+        feeders: int = 0,
+    ) -> None:
+        self._tasks = [(fragment, shard) for fragment in fragments for shard in shards_of(fragment)]
+        self._inner = frozenset(inner)
+        self._outer = frozenset(outer)
+        widest = max((len(shards_of(fragment)) for fragment in fragments), default=1)
+        room = max(LEAST_ROWS, MAILBOX_ROWS // widest)
+        self.flow = Flow(tasks=len(self._tasks) + feeders, cores=cores, room=room)
+        self._post = _PostOffice(self.flow, fragments, shards_of, inner)
 
-    def run(fragment: Fragment, shard: int, checkpoint: Checkpoint) -> Any:
-        with open_ports(fragment, shard) as ports:
-            inboxes = [
-                post.reader(fragment, channel, shard) if channel in inner else ports.inbox(leaf)
-                for leaf, channel in enumerate(fragment.inputs)
-            ]
-            run_shard(fragment.root, inboxes, _one_sink(fragment, sinks_of(fragment, shard, ports)), checkpoint)
-            return ports.result()
+    def run(
+        self,
+        open_ports: OpenPorts,
+        feeders: Sequence[Feeder] = (),
+        on_done: Callable[[int], object] | None = None,
+    ) -> list[Any]:
+        """Run all to the end; return the shards' results, fragment by fragment."""
+        work = [self._shard_work(open_ports, *task) for task in self._tasks]
+        fed = [self._permitted(feeder) for feeder in feeders]
+        results = run_on_threads([*work, *fed], len(work) + len(fed), on_done, self.flow.halt)
+        return results[: len(work)]
 
-    def work(fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:
-        def guarded(checkpoint: Checkpoint) -> Any:
-            flow.begin()
+    def _shard_work(self, open_ports: OpenPorts, fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:
+        def run(checkpoint: Checkpoint) -> Any:
             try:
-                return run(fragment, shard, checkpoint)
+                with open_ports(fragment, shard) as ports:
+                    sink = _one_sink(fragment, self._sinks(fragment, shard, ports))
+                    run_shard(fragment.root, self._inboxes(fragment, shard, ports), sink, checkpoint)
+                    return ports.result()
             except Halted:
                 raise
             except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)
                 failure = located(error, fragment, shard)
                 raise failure from failure.__cause__
+
+        return self._permitted(run)
+
+    def _permitted(self, work: Callable[[Checkpoint], Any]) -> Callable[[Checkpoint], Any]:
+        def run(checkpoint: Checkpoint) -> Any:
+            self.flow.begin()
+            try:
+                return work(checkpoint)
             finally:
-                flow.end()
+                self.flow.end()
 
-        return guarded
+        return run
 
-    return run_on_threads([work(*task) for task in tasks], len(tasks), on_done, flow.halt)
+    def _inboxes(self, fragment: Fragment, shard: int, ports: Ports) -> list[Inbox]:
+        return [
+            self._post.reader(fragment, channel, shard) if channel in self._inner else ports.inbox(leaf)
+            for leaf, channel in enumerate(fragment.inputs)
+        ]
+
+    def _sinks(self, fragment: Fragment, shard: int, ports: Ports) -> list[Operator]:
+        if not fragment.outputs:
+            return [ports.answer()]
+        boxes: list[tuple[Channel, Outbox]] = []
+        for channel in fragment.outputs:
+            if channel.number in self._inner:
+                boxes.append((channel, self._post.writer(channel, shard)))
+            if channel.number in self._outer:
+                boxes.append((channel, ports.outbox(channel)))
+        return [
+            ScatterSink(fragment.root, router_for(channel.routing, shard, fragment.root), outbox)
+            for channel, outbox in boxes
+        ]
 
 
 def _one_sink(fragment: Fragment, sinks: Sequence[Operator]) -> Operator:

@@ -15,7 +15,7 @@ from squill.plan.fragments import Channel, Fragment, ShardedPlan, sources_of
 from squill.plan.layout import Layout
 from squill.plan.nodes import Source
 from squill.plan.nodes.movement import ShardInput
-from squill.runtime.machine import Ports, run_machine
+from squill.runtime.machine import Machine, Ports
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.splits import splits_of
@@ -60,14 +60,13 @@ class LocalRuntime:
             if on_progress is not None:
                 on_progress(Progress(stage=1, stages=1, done=count, shards=total))
 
-        results = run_machine(
+        machine = Machine(
             plan.fragments,
             lambda fragment: range(fragment.layout.shards),
-            open_ports,
             inner=plan.channels,
             cores=self.shards,
-            on_done=on_done,
         )
+        results = machine.run(open_ports, on_done=on_done)
         return list(merge_runs([[rows] for rows in results if rows is not None]))
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ from squill.plan.nodes.movement import ShardInput
 from squill.plan.serialise import loads
 from squill.plan.stages import Stage
 from squill.runtime.failure import located
-from squill.runtime.machine import Ports, run_machine
+from squill.runtime.machine import Machine, Ports
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 
 __all__ = [
@@ -90,15 +90,15 @@ class StageJob:
                 self._leave_error(fragment, shard, attempt, error)
                 raise
 
-        results = run_machine(
+        shards = layout.shards_of(machine)
+        work = Machine(
             self.stage.fragments,
-            lambda _: layout.shards_of(machine),
-            open_ports,
+            lambda _: shards,
             inner=self.stage.inner,
             outer=self.stage.outputs,
-            cores=len(layout.shards_of(machine)),
+            cores=len(shards),
         )
-        return [run for runs in results for run in runs]
+        return [run for runs in work.run(open_ports) for run in runs]
 
     def _leave_error(self, fragment: Fragment, shard: int, attempt: int, error: Exception) -> None:
         """Write an error that may pass for the driver; the folder is gone when the run has ended meanwhile."""
