@@ -153,16 +153,27 @@ def spark(
     machines: int | None = None,
     cores: int = 1,
     folder: str | os.PathLike[str] | None = None,
+    channel: str | None = None,
     compression: str | None = None,
 ) -> Cluster:
     """Return a cluster on a Spark session: yours, or one started for it (`master`, local[*] unless told).
 
     A machine is one Spark task that runs `cores` shards on threads; `machines` defaults to the tasks that can
-    run at once. Rows move between tasks as Arrow files in `folder`, which all machines must see; on one host
-    the temporary folder does. `compression` of these files is None, "lz4" or "zstd".
+    run at once. Rows move between tasks over a `channel`: "files" are Arrow files in `folder`, which all machines
+    must see (on one host the temporary folder does), "shuffle" is Spark's own and needs nothing; files are faster,
+    and chosen where there is a folder. A movement may choose for itself. `compression` of what moves is None,
+    "lz4" or "zstd".
     """
     from squill.runtime.spark import start_runtime
 
     return Cluster(
-        start_runtime(session, master=master, machines=machines, cores=cores, folder=folder, compression=compression)
+        start_runtime(
+            session,
+            master=master,
+            machines=machines,
+            cores=cores,
+            folder=folder,
+            channel=channel,
+            compression=compression,
+        )
     )

@@ -35,7 +35,21 @@ REFUSED: dict[str, tuple[Wrong, str]] = {
     "no key": (lambda s: s.redistribute(), "redistribute: the stream has no key"),
     "no shards": (lambda s: s.rekey("ad").redistribute(0), "redistribute: 0 is not a number of shards"),
     "no columns": (lambda s: s.rekey(), "rekey: no key is given"),
-    "not a function": (lambda s: s.query(cast(Any, 3)), "query: it takes a function, or a sharded stream and a function; found"),
+    "not a function": (lambda s: s.query(cast(Any, 3)), r"query: it takes a function, .*; found \(3,\)"),
+    "wrong scope": (lambda s: s.reshard(scope="here"), "reshard: scope is 'here'"),
+    "wrong channel": (lambda s: s.reshard(channel="pigeon"), "reshard: channel is 'pigeon'"),
+    "scope and other shards": (lambda s: s.reshard(5, scope="local"), "rows on 2 shards cannot move to 5 shards"),
+    "different shards": (lambda s: s.query(s.reshard(3), lambda a, b: a.union(b)), "live on 2 shards and on 3 shards"),
+    "different keys": (
+        lambda s: s.rekey("ad").query(s.rekey("user"), lambda a, b: a.join(b)),
+        "the inputs have different keys: ad and user",
+    ),
+    "no placement": (
+        lambda s: s.rekey("ad").query(s.rekey("ad").reshard(), lambda a, b: a.join(b)),
+        "rows of equal ad may live on different shards",
+    ),
+    "not shard numbers": (lambda s: s.multicast(sq.col("ad")), "is String, not shard numbers"),
+    "union with nothing sharded": (lambda s: s.union(cast(Any, 3)), "union: 3 is not a sharded stream"),
     "not a stream": (lambda s: s.query(lambda _: cast(Any, 3)), "query: the function returned int, not a Stream"),
     "another stream": (
         lambda s: s.query(lambda g: sq.from_frame({"t": [1]}, start="t")),

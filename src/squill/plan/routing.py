@@ -19,12 +19,15 @@ from squill.plan.expressions import Expression
 from squill.plan.layout import Layout
 
 __all__ = [
-    "FLAT", "GLOBAL", "KEY_HASH_VERSION", "LOCAL", "SCOPES", "BroadcastRouting", "HashRouting", "MulticastRouting",
-    "RoundRobinRouting", "Routing",
+    "CHANNELS", "FLAT", "GLOBAL", "KEY_HASH_VERSION", "LOCAL", "SCOPES", "BroadcastRouting", "HashRouting",
+    "MulticastRouting", "RoundRobinRouting", "Routing",
 ]  # fmt: skip
 
 FLAT, LOCAL, GLOBAL = "flat", "local", "global"
 SCOPES = (FLAT, LOCAL, GLOBAL)
+
+CHANNELS = ("files", "shuffle")
+"""What carries rows on Spark: Arrow files in a folder that all machines see, or Spark's own shuffle."""
 
 KEY_HASH_VERSION = 1
 """The version of the engine's key hash, which every hash placement is stamped with; a test holds them together."""

@@ -15,6 +15,7 @@ from squill.plan.node import Node
 from squill.plan.nodes import Select, Source, WaitForEnds, Where
 from squill.plan.nodes.movement import Move, Split
 from squill.plan.routing import (
+    CHANNELS,
     FLAT,
     SCOPES,
     BroadcastRouting,
@@ -28,7 +29,6 @@ from squill.plan.schema import Schema
 __all__ = ["Target", "broadcast", "checked_shards", "multicast", "redistribute", "rekey", "reshard", "split"]
 
 CANNOT_TRAVEL = (pl.Object, pl.Int128, pl.UInt128)
-CHANNELS = ("files", "shuffle")
 
 
 class Target:

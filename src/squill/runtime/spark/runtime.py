@@ -34,6 +34,7 @@ from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.spark.folder import RunFolder
+from squill.runtime.spark.shuffle import run_by_shuffle
 from squill.runtime.spark.task import (
     ANSWER,
     DRIVER,
@@ -53,7 +54,7 @@ POLL_SECONDS = 0.25
 
 
 class SparkRuntime:
-    """`machines` Spark tasks of `cores` shards each, whose files stand in `folder` while a plan runs.
+    """`machines` Spark tasks of `cores` shards each, whose files, if any, stand in `folder` while a plan runs.
 
     ``session``  the Spark session; closing the runtime stops it when it `owns_session`.
     ``task``     what a task runs: a function of the job's bytes and the task's rows.
@@ -65,8 +66,9 @@ class SparkRuntime:
         *,
         machines: int,
         cores: int,
-        folder: Path,
+        folder: Path | None,
         compression: str | None = None,
+        channel: str | None = None,
         owns_session: bool = False,
     ) -> None:
         self.session = session
@@ -75,6 +77,7 @@ class SparkRuntime:
         self._cores = cores
         self.folder = folder
         self._compression = compression
+        self._channel = channel or ("shuffle" if folder is None else "files")
         self._owns_session = owns_session
         self._is_closed = False
 
@@ -91,6 +94,8 @@ class SparkRuntime:
     def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.spark(…).")
+        if self.folder is None or self._goes_by_shuffle(plan):
+            return run_by_shuffle(self.session, plan, self._compression)
         waves = waves_of(plan)
         with RunFolder(self.folder) as folder:
             sent: dict[int, pa.Table] = {}
@@ -104,6 +109,10 @@ class SparkRuntime:
             # The files are mapped now, so they may go with the folder.
             runs = runs_for(ANSWER, DRIVER, manifest)
             return list(merge_runs([read_run(run, plan.answer.root.schema) for run in runs]))
+
+    def _goes_by_shuffle(self, plan: ShardedPlan) -> bool:
+        """Whether rows move through Spark's shuffle; one movement that is to is enough for all."""
+        return "shuffle" in {channel.routing.channel or self._channel for channel in plan.channels.values()}
 
     def _job(self, stage: Stage, sent: dict[int, pa.Table], folder: Path) -> StageJob:
         """Return the job; a plan goes to every task of it, a shard's rows only to its own."""

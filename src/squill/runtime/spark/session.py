@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import COMPRESSIONS
+from squill.plan.routing import CHANNELS
 from squill.runtime.spark.runtime import SparkRuntime
 
 __all__ = ["start_runtime", "start_session"]
@@ -34,6 +35,7 @@ def start_runtime(
     machines: int | None,
     cores: int,
     folder: str | os.PathLike[str] | None,
+    channel: str | None,
     compression: str | None,
 ) -> SparkRuntime:
     """Return a runtime on the session, or on one started for it."""
@@ -42,6 +44,8 @@ def start_runtime(
             raise PlanError(f"spark: {name} is {value}", "give at least 1.")
     if compression is not None and compression not in COMPRESSIONS:
         raise PlanError(f"spark: compression is {compression!r}", f"use None or one of {', '.join(COMPRESSIONS)}.")
+    if channel is not None and channel not in CHANNELS:
+        raise PlanError(f"spark: channel is {channel!r}", f"use one of {', '.join(CHANNELS)}, or leave it out.")
     if session is not None and master is not None:
         raise PlanError("spark: both a session and a master are given", "give one; a session has its master.")
     owned = session is None
@@ -52,7 +56,8 @@ def start_runtime(
             session,
             machines=_machines(session, machines, cores),
             cores=cores,
-            folder=_folder(session, folder),
+            folder=_folder(session, folder, channel),
+            channel=channel,
             compression=compression,
             owns_session=owned,
         )
@@ -156,13 +161,16 @@ def _slots(session: Any, machines: int | None) -> int:
     return slots
 
 
-def _folder(session: Any, folder: str | os.PathLike[str] | None) -> Path:
+def _folder(session: Any, folder: str | os.PathLike[str] | None, channel: str | None) -> Path | None:
+    """Return the folder that all machines see, or None when there is none: rows then go through the shuffle."""
     if folder is not None:
         return Path(folder).resolve()
     master = session.conf.get("spark.master", "")
-    if not master.startswith("local"):
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return Path(tempfile.gettempdir())
+    if channel == "files":
         raise ClusterError(
             f"spark: the machines of {master or 'this session'} need a folder that they all see",
-            'give one: sq.spark(session, folder="/mnt/shared").',
+            'give one: sq.spark(session, folder="/mnt/shared"), or leave channel out.',
         )
-    return Path(tempfile.gettempdir())
+    return None

@@ -1,0 +1,130 @@
+"""A whole plan as one Spark job, whose stages are Spark's own: rows move as parcels through its shuffle.
+
+Works wherever Spark does: nothing but the shuffle is shared between machines. Spark keeps the retries and the
+lineage. The driver gets the answer as parcels too.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+
+from squill.engine.batch import Batch
+from squill.errors import ShardError
+from squill.exchange.codec import decode
+from squill.exchange.merge import merge_runs
+from squill.plan.fragments import Fragment, ShardedPlan, sources_of
+from squill.plan.node import Node
+from squill.plan.nodes import FrameSource, Source
+from squill.plan.nodes.movement import ShardInput
+from squill.plan.rebuild import substitute
+from squill.plan.serialise import dumps
+from squill.plan.stages import Stage, waves_of
+from squill.runtime.spark.shuffle_task import (
+    ERROR,
+    PARCEL,
+    PARCEL_DDL,
+    ShuffleJob,
+    carried_error,
+    frame_parcels,
+    run_shuffle_task,
+)
+from squill.runtime.splits import splits_of
+
+__all__ = ["run_by_shuffle"]
+
+
+def run_by_shuffle(session: Any, plan: ShardedPlan, compression: str | None) -> list[Batch]:
+    """Return the answer's rows as intervals, in the order of their starts."""
+    job, parcels = _job(plan, compression)
+    job_bytes = dumps(job)
+    rows = _first_rows(session, job, parcels)
+    for wave in range(len(job.waves)):
+        if wave:
+            placed = rows.repartitionById(job.tasks(wave), sf.col("target"))
+            rows = placed.sortWithinPartitions("first", "kind", "sender", "number")
+        rows = rows.mapInArrow(partial(run_shuffle_task, job_bytes, wave), PARCEL_DDL)
+    try:
+        answer = rows.toArrow()
+    except (PySparkException, Py4JError) as error:
+        raise carried_error(str(error)) or _without_a_word(error) from error
+    return _batches(answer, plan)
+
+
+def _job(plan: ShardedPlan, compression: str | None) -> tuple[ShuffleJob, list[pa.RecordBatch]]:
+    """Return the job, which every task gets, and the rows of frames, of which each shard gets its own."""
+    splits: dict[tuple[int, int], list[Source]] = {}
+    bare: dict[int, Node] = {}
+    for fragment in plan.fragments:
+        for leaf, source in enumerate(sources_of(fragment.root)):
+            if not isinstance(source, ShardInput):
+                splits[fragment.number, leaf] = splits_of(source, fragment.layout.shards)
+                bare[id(source)] = _without_rows(source)
+    by_number = {fragment.number: fragment for fragment in plan.fragments}
+
+    def without_rows(fragment: Fragment) -> Fragment:
+        return replace(fragment, root=substitute(fragment.root, lambda node: bare.get(id(node))))
+
+    def stripped(stage: Stage) -> Stage:
+        return replace(stage, fragments=tuple(map(without_rows, stage.fragments)))
+
+    job = ShuffleJob(
+        waves=tuple(tuple(map(stripped, wave)) for wave in waves_of(plan)),
+        senders={number: by_number[channel.sender].layout.shards for number, channel in plan.channels.items()},
+        schemas={number: channel.schema for number, channel in plan.channels.items()},
+        splits={place: [_without_rows(split) for split in parts] for place, parts in splits.items()},
+        compression=compression,
+    )
+    parcels = [
+        row
+        for (fragment, leaf), parts in splits.items()
+        for shard, split in enumerate(parts)
+        if isinstance(split, FrameSource)
+        for row in frame_parcels(job, split.frame, fragment, leaf, shard)
+    ]
+    return job, parcels
+
+
+def _without_rows(source: Source) -> Source:
+    return replace(source, frame=source.frame.clear()) if isinstance(source, FrameSource) else source
+
+
+def _first_rows(session: Any, job: ShuffleJob, parcels: list[pa.RecordBatch]) -> Any:
+    """Return what the first wave's tasks are given: the rows of frames, if there are any."""
+    tasks = job.tasks(0)
+    if parcels:
+        table = pa.Table.from_batches(parcels, schema=PARCEL)
+        return session.createDataFrame(table).repartitionById(tasks, sf.col("target"))
+    return session.range(0, tasks, 1, tasks).where("id < 0").selectExpr(*_blank_columns())
+
+
+def _blank_columns() -> list[str]:
+    return [f"cast(null as {kind}) as {name}" for name, kind in (item.split() for item in PARCEL_DDL.split(", "))]
+
+
+def _batches(answer: pa.Table, plan: ShardedPlan) -> list[Batch]:
+    rows = answer.select(["kind", "sender", "number", "data"]).to_pylist()
+    for row in rows:
+        if row["kind"] == ERROR:
+            raise pickle.loads(row["data"])  # noqa: S301  (written by our own task)
+    runs: dict[int, list[Batch]] = {}
+    schema = plan.answer.root.schema
+    for row in sorted(rows, key=lambda row: (row["sender"], row["number"])):
+        runs.setdefault(row["sender"], []).append(decode(pa.py_buffer(row["data"]), schema))
+    return list(merge_runs(list(runs.values())))
+
+
+def _without_a_word(error: Exception) -> ShardError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reasons = [line for line in lines if "Job aborted" in line or "Job cancelled" in line or "SparkException: " in line]
+    return ShardError(
+        f"a Spark task failed: {(reasons or lines or [type(error).__name__])[0]}",
+        "a worker that exits without an error was killed, often for want of memory; Spark's own error is the cause.",
+    )

@@ -1,0 +1,391 @@
+"""What runs in a Spark task when rows move through Spark's own shuffle.
+
+A task takes rows from the shuffle and gives rows to it, each of which is an encoded batch (a *parcel*) with the
+number of the task that is to have it. Parcels come ordered by the time of their first row. So a parcel is a
+promise that no earlier row follows, and shards merge what they receive while it is still coming, in as much
+memory as parcels overlap in time.
+
+What is meant for a later wave, or for the driver, is handed on as it is. An error that would come again on every
+attempt travels to the driver as a parcel; any other is raised, with itself in its text, where the driver finds it.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import pickle
+import queue
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from pyspark import TaskContext
+
+from squill.engine.batch import Batch
+from squill.engine.egress import CollectSink
+from squill.engine.operator import Operator
+from squill.errors import InternalError, SquillError
+from squill.exchange.codec import decode, encode
+from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader
+from squill.exchange.scatter import Outbox
+from squill.plan.fragments import Channel, Fragment, sources_of
+from squill.plan.layout import Layout
+from squill.plan.nodes import FrameSource, Source
+from squill.plan.nodes.movement import ShardInput
+from squill.plan.schema import Schema
+from squill.plan.serialise import loads
+from squill.plan.stages import Stage
+from squill.runtime.machine import Machine, Ports
+from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.spark.task import MAY_PASS
+from squill.runtime.threads import Checkpoint
+
+__all__ = ["ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "ShuffleJob", "carried_error",
+    "frame_parcels", "run_shuffle_task"]  # fmt: skip
+
+PARCEL = pa.schema(
+    [
+        ("wave", pa.int32()),
+        ("target", pa.int32()),
+        ("kind", pa.int32()),
+        ("place", pa.int32()),
+        ("leaf", pa.int32()),
+        ("receivers", pa.binary()),
+        ("sender", pa.int32()),
+        ("number", pa.int32()),
+        ("first", pa.int64()),
+        ("data", pa.binary()),
+    ]
+)
+PARCEL_DDL = (
+    "wave int, target int, kind int, place int, leaf int, receivers binary, sender int, number int, first bigint, "
+    "data binary"
+)
+FRAME, BATCH, ANSWER, ERROR = range(4)
+"""Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error."""
+DRIVER = -1
+"""The wave of what the driver is to have."""
+
+BEFORE_ALL_TIME = -(2**63)
+ANSWER_ROWS = 1 << 20
+PARCELS_AHEAD = 16
+CARRIED = re.compile(r"squill-error:([A-Za-z0-9+/=]+):")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffleJob:
+    """All that the tasks of a plan need to know.
+
+    ``waves``    the stages that run side by side, wave after wave.
+    ``senders``  by channel how many shards send, ``schemas`` what.
+    ``splits``   by (fragment, leaf) what each shard reads; the rows of frames come as parcels.
+    """
+
+    waves: tuple[tuple[Stage, ...], ...]
+    senders: Mapping[int, int]
+    schemas: Mapping[int, Schema]
+    splits: Mapping[tuple[int, int], Sequence[Source]]
+    compression: str | None
+
+    def tasks(self, wave: int) -> int:
+        return sum(stage.layout.machines for stage in self.waves[wave])
+
+    def stage(self, wave: int, task: int) -> tuple[Stage, int]:
+        """Return the stage of a task of a wave, and its machine there."""
+        for stage in self.waves[wave]:
+            if task < stage.layout.machines:
+                return stage, task
+            task -= stage.layout.machines
+        raise InternalError("there are more tasks than machines")
+
+    def task_of(self, wave: int, stage: Stage, shard: int) -> int:
+        """Return the task that runs a shard of a stage."""
+        before = 0
+        for other in self.waves[wave]:
+            if other.number == stage.number:
+                return before + stage.layout.machine_of(shard)
+            before += other.layout.machines
+        raise InternalError(f"stage {stage.number} is not in wave {wave}")
+
+    def readers(self, channel: int, sender: Stage) -> list[tuple[int, Stage]]:
+        """Return the stages, with their waves, that a channel leads to, other than the sender's own."""
+        return [
+            (number, stage)
+            for number, stages in enumerate(self.waves)
+            for stage in stages
+            if stage.number != sender.number and channel in stage.inputs
+        ]
+
+
+def parcel(**values: Any) -> pa.RecordBatch:
+    """Return one row for the shuffle."""
+    row = {"receivers": b"", "leaf": 0, "sender": 0, "number": 0, "first": BEFORE_ALL_TIME, **values}
+    data = pa.py_buffer(row["data"])
+    arrays = [pa.array([row[entry.name]], entry.type) for entry in PARCEL if entry.name != "data"]
+    # The bytes are taken as they are; a Python list of them would be copied.
+    offsets = pa.py_buffer(np.array([0, data.size], np.int32))
+    arrays.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data]))
+    return pa.RecordBatch.from_arrays(arrays, schema=PARCEL)
+
+
+def frame_parcels(
+    job: ShuffleJob, frame: pl.DataFrame, fragment: int, leaf: int, shard: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield a shard's rows of a frame, for the task of the first wave it runs in or of a later one."""
+    ((wave, stage),) = [
+        (wave, stage)
+        for wave, stages in enumerate(job.waves)
+        for stage in stages
+        if any(item.number == fragment for item in stage.fragments)
+    ]
+    for number, piece in enumerate(frame.iter_slices(ANSWER_ROWS) if frame.height else [frame]):
+        content = io.BytesIO()
+        piece.write_ipc(content)
+        yield parcel(
+            wave=wave,
+            target=job.task_of(wave, stage, shard),
+            kind=FRAME,
+            place=fragment,
+            leaf=leaf,
+            sender=shard,
+            number=number,
+            data=content.getvalue(),
+        )
+
+
+def run_shuffle_task(job_bytes: bytes, wave: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function of the task: parcels in, parcels out."""
+    job: ShuffleJob = loads(job_bytes)
+    stage, machine = job.stage(wave, TaskContext.get().partitionId())  # type: ignore[union-attr]
+    task = _Task(job, wave, stage, machine)
+    yield from task.run(batches)
+
+
+def carried_error(text: str) -> Exception | None:
+    """Return the error that a task's own text carries, or None."""
+    found = CARRIED.search(text)
+    if found is None:
+        return None
+    error = pickle.loads(base64.b64decode(found.group(1)))  # noqa: S301  (written by our own task)
+    return error if isinstance(error, Exception) else None
+
+
+def _carrying(error: Exception) -> Exception:
+    try:
+        content = base64.b64encode(pickle.dumps(error)).decode()
+    except Exception:  # noqa: BLE001  (an error of the user's that cannot be pickled)
+        return error
+    return RuntimeError(f"{error}\nsquill-error:{content}:")
+
+
+@dataclass
+class _Arrived:
+    """What has come for the shards of this machine that is not rows of a channel."""
+
+    frames: dict[tuple[int, int, int], list[pl.DataFrame]] = field(default_factory=dict)
+    is_all: bool = False
+
+
+class _Task:
+    def __init__(self, job: ShuffleJob, wave: int, stage: Stage, machine: int) -> None:
+        self.job = job
+        self.wave = wave
+        self.stage = stage
+        self.shards = stage.layout.shards_of(machine)
+        self.machine = Machine(
+            stage.fragments,
+            lambda _: self.shards,
+            inner=stage.inner,
+            outer=stage.outputs,
+            cores=len(self.shards),
+            feeders=1,
+        )
+        self.arrived = _Arrived()
+        self.mailboxes = self._mailboxes(self.machine.flow)
+        self._out: queue.Queue[pa.RecordBatch | None] = queue.Queue(PARCELS_AHEAD)
+        self._is_over = threading.Event()
+
+    def _mailboxes(self, flow: Flow) -> dict[tuple[int, int, int], Mailbox]:
+        """Return by channel, shard and reading fragment what comes from elsewhere."""
+        return {
+            (channel, shard, fragment.number): Mailbox(flow, range(self.job.senders[channel]))
+            for fragment in self.stage.fragments
+            for channel in fragment.inputs
+            if channel is not None and channel not in self.stage.inner
+            for shard in self.shards
+        }
+
+    def put(self, row: pa.RecordBatch | None) -> None:
+        """Give a parcel to Spark, or None for the end; waits until there is room."""
+        while not self._is_over.is_set():
+            try:
+                self._out.put(row, timeout=1)
+            except queue.Full:
+                continue
+            return
+        raise Halted
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self.machine.run(self._open_ports, [lambda checkpoint: self._feed(batches, checkpoint)])
+            except BaseException as error:  # noqa: BLE001  (raised by the task itself, below)
+                failures.append(error)
+            finally:
+                with suppress(Halted):
+                    self.put(None)
+
+        worker = threading.Thread(target=work, name="machine", daemon=True)
+        worker.start()
+        try:
+            while (row := self._out.get()) is not None:
+                yield row
+        finally:
+            # Also when Spark wants no more of it: nobody is left waiting.
+            self._is_over.set()
+            self.machine.flow.halt()
+            worker.join()
+        for failure in failures:
+            yield self._failed(failure)
+
+    def _failed(self, failure: BaseException) -> pa.RecordBatch:
+        if isinstance(failure, SquillError) and not isinstance(failure, MAY_PASS):
+            return parcel(wave=DRIVER, target=0, kind=ERROR, place=0, data=pickle.dumps(failure))
+        raise _carrying(failure) if isinstance(failure, Exception) else failure
+
+    # -- what comes in ------------------------------------------------------------------------------------
+
+    def _feed(self, batches: Iterator[pa.RecordBatch], checkpoint: Checkpoint) -> None:
+        flow = self.machine.flow
+        for record in batches:
+            rows = record.to_pylist()
+            for number, row in enumerate(rows):
+                checkpoint()
+                if row["wave"] != self.wave:
+                    self.put(record.slice(number, 1))
+                elif row["kind"] == FRAME:
+                    place = (row["place"], row["leaf"], row["sender"])
+                    self.arrived.frames.setdefault(place, []).append(pl.read_ipc(io.BytesIO(row["data"])))
+                else:
+                    self._deliver(row)
+        flow.change(self._all_arrived)
+
+    def _all_arrived(self) -> None:
+        self.arrived.is_all = True
+        self._tell(2**63 - 1)
+
+    def _tell(self, t: int) -> None:
+        for mailbox in self.mailboxes.values():
+            mailbox.clocks = {sender: max(clock, t) for sender, clock in mailbox.clocks.items()}
+
+    def _deliver(self, row: dict[str, Any]) -> None:
+        flow, sender = self.machine.flow, row["sender"]
+        # Parcels come in the order of their first rows, so time has come to this one's.
+        flow.change(lambda: self._tell(row["first"]))
+        batch = decode(pa.py_buffer(row["data"]), self.job.schemas[row["place"]])
+        receivers = set(np.frombuffer(row["receivers"], np.int32).tolist())
+        for (channel, shard, _), mailbox in self.mailboxes.items():
+            if channel == row["place"] and shard in receivers:
+                _post(flow, mailbox, sender, batch)
+
+    # -- what goes out ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open_ports(self, fragment: Fragment, shard: int) -> Iterator[Ports]:
+        yield _ShufflePorts(self, fragment, shard)
+
+
+def _post(flow: Flow, mailbox: Mailbox, sender: int, batch: Batch) -> None:
+    def post() -> None:
+        mailbox.queues[sender].append(batch)
+        mailbox.rows[sender] += len(batch)
+
+    flow.wait_until(lambda: mailbox.rows[sender] < flow.room, for_room=True)
+    flow.change(post)
+
+
+class _ShufflePorts:
+    """A shard's mailboxes and parcels."""
+
+    def __init__(self, task: _Task, fragment: Fragment, shard: int) -> None:
+        self._task = task
+        self._fragment = fragment
+        self._shard = shard
+        self._answer: CollectSink | None = None
+
+    def inbox(self, leaf: int) -> Inbox:
+        source = sources_of(self._fragment.root)[leaf]
+        if isinstance(source, ShardInput):
+            return MailboxReader(self._task.mailboxes[source.channel, self._shard, self._fragment.number])
+        split = self._task.job.splits[self._fragment.number, leaf][self._shard]
+        if isinstance(split, FrameSource):
+            arrived = self._task.arrived
+            self._task.machine.flow.wait_until(lambda: arrived.is_all)
+            pieces = arrived.frames.pop((self._fragment.number, leaf, self._shard))
+            split = replace(split, frame=pl.concat(pieces))
+        return BatchInbox(read_split(split))
+
+    def outbox(self, channel: Channel) -> Outbox:
+        return _ParcelOutbox(self._task, channel, self._shard)
+
+    def answer(self) -> Operator:
+        self._answer = CollectSink(self._fragment.root)
+        return self._answer
+
+    def result(self) -> None:
+        if self._answer is None:
+            return
+        rows = self._answer.rows()
+        for number, low in enumerate(range(0, len(rows), ANSWER_ROWS)):
+            piece = encode(rows.slice(low, min(low + ANSWER_ROWS, len(rows))), self._task.job.compression)
+            self._task.put(
+                parcel(wave=DRIVER, target=0, kind=ANSWER, place=0, sender=self._shard, number=number, data=piece)
+            )
+
+
+class _ParcelOutbox:
+    """One channel of one shard: batches become parcels, one for each task that has any of their receivers."""
+
+    def __init__(self, task: _Task, channel: Channel, shard: int) -> None:
+        self._task = task
+        self._channel = channel.number
+        self._shard = shard
+        self._number = 0
+        self._readers = task.job.readers(channel.number, task.stage)
+
+    def send(self, receivers: Sequence[int], batch: Batch) -> None:
+        data = encode(batch, self._task.job.compression)
+        for wave, stage in self._readers:
+            for machine, shards in _by_machine(stage.layout, receivers).items():
+                self._task.put(
+                    parcel(
+                        wave=wave,
+                        target=self._task.job.task_of(wave, stage, machine * stage.layout.cores),
+                        kind=BATCH,
+                        place=self._channel,
+                        receivers=np.array(shards, np.int32).tobytes(),
+                        sender=self._shard,
+                        number=self._number,
+                        first=int(batch.sync[0]),
+                        data=data,
+                    )
+                )
+        self._number += 1
+
+    def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Nobody takes a parcel before all of them are there."""
+
+
+def _by_machine(layout: Layout, shards: Sequence[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for shard in shards:
+        found.setdefault(layout.machine_of(shard), []).append(shard)
+    return found

@@ -1,0 +1,119 @@
+"""The plans of the Quill paper on machines and local shards, over both channels: the same answer as in-process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.errors import NumericOverflowError, ShardError
+from squill.runtime.spark.runtime import SparkRuntime
+from squill.testing import assert_same_events
+from tests.spark.shared import runtime_of
+
+pytestmark = pytest.mark.spark
+
+ROWS = 4_000
+RANDOM = np.random.default_rng(11)
+CLICKS = pl.DataFrame(
+    {"t": RANDOM.integers(0, 900, ROWS), "ad": RANDOM.integers(0, 40, ROWS), "price": RANDOM.integers(0, 9, ROWS)}
+)
+ADS = pl.DataFrame({"ad": np.arange(0, 40, 3), "name": [f"ad {number}" for number in range(0, 40, 3)]})
+
+SIZES = [(1, 1), (4, 1), (2, 2)]
+CHANNELS = ["files", "shuffle"]
+
+
+def cluster_of(cluster: sq.Cluster, size: tuple[int, int], channel: str | None, folder: Path | None) -> sq.Cluster:
+    """A cluster on the shared session; its tasks have one core, so that several shards share it: the same answers."""
+    machines, cores = size
+    session = runtime_of(cluster).session
+    return sq.Cluster(SparkRuntime(session, machines=machines, cores=cores, folder=folder, channel=channel))
+
+
+def counted(group: sq.Stream) -> sq.Stream:
+    return group.hopping_window(100, 10).aggregate(n=sq.count(), sold=sq.sum("price"))
+
+
+def summed(group: sq.Stream) -> sq.Stream:
+    return group.aggregate(n=sq.sum("n"), sold=sq.sum("sold"))
+
+
+Plan = Callable[[sq.ShardedStream, sq.ShardedStream], sq.ShardedStream]
+AGGREGATES: dict[str, Plan] = {
+    "a": lambda clicks, _: clicks.redistribute().query(counted),
+    "b": lambda clicks, _: clicks.query(counted).redistribute().query(summed),
+    "c": lambda clicks, _: clicks.query(counted).redistribute(scope="local").query(summed).redistribute().query(summed),
+    "d": lambda clicks, _: clicks.redistribute(scope="local").query(counted).redistribute(scope="global").query(summed),
+}
+JOINS: dict[str, Plan] = {
+    "both redistributed": lambda clicks, ads: clicks.redistribute().query(ads.redistribute(), _join),
+    "broadcast": lambda clicks, ads: clicks.query(ads.broadcast(), _join),
+    "a copy per machine": lambda clicks, ads: clicks.redistribute(scope="local").query(
+        ads.broadcast(scope="global").redistribute(scope="local"), _join
+    ),
+}
+
+
+def _join(left: sq.Stream, right: sq.Stream) -> sq.Stream:
+    return left.join(right)
+
+
+def expected(name: str) -> pl.DataFrame:
+    clicks = sq.from_frame(CLICKS, start="t")
+    if name in AGGREGATES:
+        return clicks.group_apply("ad", counted).collect()
+    return clicks.join(sq.from_frame(ADS), on="ad").collect()
+
+
+@pytest.mark.parametrize("name", [*AGGREGATES, *JOINS])
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_plans_of_the_paper_agree(
+    spark_cluster: sq.Cluster, tmp_path: Path, size: tuple[int, int], channel: str, name: str
+) -> None:
+    cluster = cluster_of(spark_cluster, size, channel, tmp_path if channel == "files" else None)
+    clicks = cluster.from_frame(CLICKS, start="t").rekey("ad")
+    ads = cluster.from_frame(ADS).rekey("ad")
+    assert_same_events({**AGGREGATES, **JOINS}[name](clicks, ads).collect(), expected(name))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_movements_and_a_stream_sent_two_ways(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    for channel in CHANNELS:
+        cluster = cluster_of(spark_cluster, (3, 1), channel, tmp_path)
+        rows = cluster.from_frame(CLICKS, start="t").query(lambda s: s.where(sq.col("price") > 2))
+        both = rows.reshard(2).union(rows.multicast(sq.col("ad") % 2, to=2)).collect()
+        some = sq.from_frame(CLICKS, start="t").where(sq.col("price") > 2)
+        assert_same_events(both, some.union(some).collect())
+
+
+def test_tasks_read_files_and_send_them_through_the_shuffle(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    for number, part in enumerate(CLICKS.iter_slices(900)):
+        part.write_parquet(tmp_path / f"{number}.parquet")
+    cluster = cluster_of(spark_cluster, (2, 1), None, None)
+    clicks = cluster.scan(tmp_path, start="t").rekey("ad")
+    assert_same_events(clicks.redistribute(3).query(counted).collect(), expected("a"))
+
+
+def test_error_crosses_the_shuffle_with_its_place(spark_cluster: sq.Cluster) -> None:
+    frame = {"t": list(range(100)), "k": [1] * 100, "x": [2**62] * 100}
+    cluster = cluster_of(spark_cluster, (2, 1), "shuffle", None)
+    keyed = cluster.from_frame(frame, start="t").rekey("k").redistribute()
+    with pytest.raises(NumericOverflowError, match=r"^fragment 2, shard \d of 2, aggregate: "):
+        keyed.query(lambda s: s.with_duration(50).sum("x")).collect()
+
+
+def test_error_that_may_pass_is_tried_again_and_then_raised(spark_cluster: sq.Cluster) -> None:
+    def fail(frame: pl.DataFrame) -> pl.DataFrame:
+        raise ConnectionError("the service is away")
+
+    cluster = cluster_of(spark_cluster, (2, 1), "shuffle", None)
+    rows = cluster.from_frame(CLICKS, start="t").query(lambda s: s.map_batches(fail))
+    with pytest.raises(Exception, match=r"^fragment 1, shard \d of 2.*the service is away") as caught:
+        rows.rekey("ad").redistribute().collect()
+    assert not isinstance(caught.value, ShardError)
