@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from squill import ingest
+from squill.errors import ClusterError
 from squill.plan.build.movement import checked_shards, split
+from squill.plan.build.sources import table_source
 from squill.plan.expressions import IntoExpression
 from squill.plan.layout import Layout
 from squill.sharded import ShardedStream
@@ -108,6 +110,35 @@ class Cluster:
             trust=trust,
         )
         return self._split(stream, shards, "scan")
+
+    def from_spark(
+        self,
+        table: Any,
+        start: IntoExpression | None = None,
+        end: IntoExpression | None = None,
+        lifetime: str = "point",
+        *,
+        shards: int | None = None,
+        name: str | None = None,
+        keep_time: bool = False,
+    ) -> ShardedStream:
+        """Return the rows of a Spark DataFrame of this cluster's session; see `squill.from_frame`.
+
+        Columns that nobody uses and rows that a simple filter drops are left out by Spark itself.
+        """
+        from squill.runtime.spark.tables import columns_of
+
+        self._require_spark("from_spark")
+        node = table_source(table, columns_of(table), start, end, lifetime, name, keep_time=keep_time)
+        return ShardedStream(self, split(node, self.layout(shards, "from_spark")))
+
+    def check(self) -> str:
+        """Look at what the executors have; return it as text, or raise with what is to be installed there."""
+        return self._runtime.check()
+
+    def _require_spark(self, operator: str) -> None:
+        if not hasattr(self._runtime, "session"):
+            raise ClusterError(f"{operator}: this cluster has no Spark session", "use a cluster of sq.spark(…).")
 
     def _split(self, stream: Stream, shards: int | None, operator: str) -> ShardedStream:
         return ShardedStream(self, split(stream.plan, self.layout(shards, operator)))

@@ -198,6 +198,10 @@ class ShardedStream:
 
         return collect(self._cluster.runtime, fragments_of(self._node), sort=sort)
 
+    def to_spark(self) -> Any:
+        """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""
+        return self._cluster.runtime.to_table(fragments_of(self._node))
+
 
 def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) -> Node:
     group = object()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from squill.engine.batch import Batch
 from squill.plan.fragments import ShardedPlan
@@ -30,6 +30,14 @@ class Runtime(Protocol):
 
     def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
         """Return the answer's rows as intervals, in the order of their starts."""
+        ...
+
+    def check(self) -> str:
+        """Return what its workers have, as text; raise when tasks could not run there."""
+        ...
+
+    def to_table(self, plan: ShardedPlan) -> Any:
+        """Return the answer as a table of its own, such as a Spark DataFrame."""
         ...
 
     def close(self) -> None:

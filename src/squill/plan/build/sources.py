@@ -14,12 +14,13 @@ from squill.plan.build.files import FORMATS, common_schema, expand_paths, format
 from squill.plan.expressions import Expression, Scope, bind_one
 from squill.plan.node import Node
 from squill.plan.nodes import Disorder, FileSource, FrameSource, Lifetime, Promises, PushSource
+from squill.plan.nodes.tables import TableSource
 from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
 
 __all__ = [
     "FORMATS", "at_least_zero", "file_source", "frame_source", "lifetime_of", "promises_of", "push_source",
-    "scan_files", "to_frame", "wall_seconds",
+    "scan_files", "table_source", "to_frame", "wall_seconds",
 ]  # fmt: skip
 
 
@@ -132,6 +133,32 @@ def frame_source(
     )
     if read is not None:
         built.schema.without_time_names("from_frame")
+    return built
+
+
+def table_source(
+    table: Any,
+    columns: Schema,
+    start: object,
+    end: object,
+    lifetime: str,
+    name: str | None,
+    *,
+    keep_time: bool,
+) -> Node:
+    """Return the rows of a runtime's own table, whose columns are these."""
+    read = lifetime_of(columns, start, end, lifetime, "from_spark", keep_time=keep_time)
+    built = TableSource(
+        label=name or "table",
+        columns=columns,
+        lifetime=read,
+        paths=(),
+        format="ipc",
+        table=table,
+        table_id=id(table),
+    )
+    if read is not None:
+        built.schema.without_time_names("from_spark")
     return built
 
 

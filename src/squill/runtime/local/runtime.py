@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from squill.engine.batch import Batch
 from squill.engine.egress import CollectSink
@@ -68,6 +69,12 @@ class LocalRuntime:
         )
         results = machine.run(open_ports, on_done=on_done)
         return list(merge_runs([[rows] for rows in results if rows is not None]))
+
+    def check(self) -> str:
+        return f"{self.describe()}: nothing is needed elsewhere"
+
+    def to_table(self, plan: ShardedPlan) -> Any:
+        raise ClusterError("to_spark: this cluster has no Spark session", "use a cluster of sq.spark(…), or collect().")
 
     def close(self) -> None:
         self._is_closed = True

@@ -33,8 +33,10 @@ from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
 from squill.runtime.progress import OnProgress, Progress
+from squill.runtime.spark.executors import check_executors
 from squill.runtime.spark.folder import RunFolder
-from squill.runtime.spark.shuffle import run_by_shuffle
+from squill.runtime.spark.shuffle import answer_table, run_by_shuffle
+from squill.runtime.spark.tables import spooled, tables_of
 from squill.runtime.spark.task import (
     ANSWER,
     DRIVER,
@@ -92,12 +94,14 @@ class SparkRuntime:
         return f"spark, {self._machines} machines of {self._cores} cores"
 
     def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
-        if self._is_closed:
-            raise ClusterError("this cluster is closed", "make another one with sq.spark(…).")
+        self._check_open()
         if self.folder is None or self._goes_by_shuffle(plan):
             return run_by_shuffle(self.session, plan, self._compression)
         waves = waves_of(plan)
         with RunFolder(self.folder) as folder:
+            if tables_of(plan):
+                plan = spooled(plan, folder)
+                waves = waves_of(plan)
             sent: dict[int, pa.Table] = {}
             for number, stages in enumerate(waves, start=1):
                 wave = WaveJob(jobs=tuple(self._job(stage, sent, folder) for stage in stages))
@@ -109,6 +113,10 @@ class SparkRuntime:
             # The files are mapped now, so they may go with the folder.
             runs = runs_for(ANSWER, DRIVER, manifest)
             return list(merge_runs([read_run(run, plan.answer.root.schema) for run in runs]))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClusterError("this cluster is closed", "make another one with sq.spark(…).")
 
     def _goes_by_shuffle(self, plan: ShardedPlan) -> bool:
         """Whether rows move through Spark's shuffle; one movement that is to is enough for all."""
@@ -148,6 +156,15 @@ class SparkRuntime:
         for failure in manifest.column("error").drop_null().to_pylist():
             raise pickle.loads(failure)  # noqa: S301  (written by our own task)
         return manifest.drop_columns("error")
+
+    def check(self) -> str:
+        self._check_open()
+        return check_executors(self.session, self._machines)
+
+    def to_table(self, plan: ShardedPlan) -> Any:
+        """Return the answer as a DataFrame of the session."""
+        self._check_open()
+        return answer_table(self.session, plan, self._compression)
 
     def close(self) -> None:
         if self._owns_session and not self._is_closed:

@@ -17,7 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from squill.engine.batch import Batch
-from squill.errors import ShardError
+from squill.engine.egress import result_frame
+from squill.errors import PlanError, ShardError
 from squill.exchange.codec import decode
 from squill.exchange.merge import merge_runs
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
@@ -34,28 +35,52 @@ from squill.runtime.spark.shuffle_task import (
     ShuffleJob,
     carried_error,
     frame_parcels,
+    rows_of_answer,
     run_shuffle_task,
+    table_parcels,
 )
+from squill.runtime.spark.tables import answer_schema, as_frames, spark_frame, tables_of, wanted_rows
 from squill.runtime.splits import splits_of
 
-__all__ = ["run_by_shuffle"]
+__all__ = ["answer_table", "run_by_shuffle"]
 
 
 def run_by_shuffle(session: Any, plan: ShardedPlan, compression: str | None) -> list[Batch]:
     """Return the answer's rows as intervals, in the order of their starts."""
-    job, parcels = _job(plan, compression)
-    job_bytes = dumps(job)
-    rows = _first_rows(session, job, parcels)
-    for wave in range(len(job.waves)):
-        if wave:
-            placed = rows.repartitionById(job.tasks(wave), sf.col("target"))
-            rows = placed.sortWithinPartitions("first", "kind", "sender", "number")
-        rows = rows.mapInArrow(partial(run_shuffle_task, job_bytes, wave), PARCEL_DDL)
     try:
-        answer = rows.toArrow()
+        answer = _answer_parcels(session, plan, compression).toArrow()
     except (PySparkException, Py4JError) as error:
         raise carried_error(str(error)) or _without_a_word(error) from error
     return _batches(answer, plan)
+
+
+def answer_table(session: Any, plan: ShardedPlan, compression: str | None) -> Any:
+    """Return the answer as a DataFrame; nothing runs before Spark is asked for its rows."""
+    node = plan.answer.root
+    if node.codecs:
+        raise PlanError(
+            f"to_spark: the columns {', '.join(node.codecs)} hold Python objects", "drop them, or collect() instead."
+        )
+    empty = result_frame(Batch.empty(dict(node.schema)), node)
+    schema = answer_schema(empty)
+    make_rows = partial(rows_of_answer, dumps(node), spark_frame(empty).to_arrow().schema)
+    return _answer_parcels(session, plan, compression).mapInArrow(make_rows, schema)
+
+
+def _answer_parcels(session: Any, plan: ShardedPlan, compression: str | None) -> Any:
+    tables = tables_of(plan)
+    job, parcels = _job(as_frames(plan), compression)
+    job_bytes = dumps(job)
+    rows = _first_rows(session, job, parcels)
+    for fragment, leaf, source in tables:
+        send = partial(table_parcels, job_bytes, fragment.number, leaf)
+        rows = rows.union(wanted_rows(source).mapInArrow(send, PARCEL_DDL))
+    for wave in range(len(job.waves)):
+        if wave or tables:
+            placed = rows.repartitionById(job.tasks(wave), sf.col("target"))
+            rows = placed.sortWithinPartitions("first", "kind", "sender", "number")
+        rows = rows.mapInArrow(partial(run_shuffle_task, job_bytes, wave), PARCEL_DDL)
+    return rows
 
 
 def _job(plan: ShardedPlan, compression: str | None) -> tuple[ShuffleJob, list[pa.RecordBatch]]:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from squill.engine.batch import Batch
-from squill.engine.egress import CollectSink
+from squill.engine.egress import CollectSink, result_frame
 from squill.engine.operator import Operator
 from squill.errors import InternalError, SquillError
 from squill.exchange.codec import decode, encode
@@ -36,6 +36,7 @@ from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader
 from squill.exchange.scatter import Outbox
 from squill.plan.fragments import Channel, Fragment, sources_of
 from squill.plan.layout import Layout
+from squill.plan.node import Node
 from squill.plan.nodes import FrameSource, Source
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.schema import Schema
@@ -43,11 +44,12 @@ from squill.plan.serialise import loads
 from squill.plan.stages import Stage
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS
 from squill.runtime.threads import Checkpoint
 
 __all__ = ["ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "ShuffleJob", "carried_error",
-    "frame_parcels", "run_shuffle_task"]  # fmt: skip
+    "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels"]  # fmt: skip
 
 PARCEL = pa.schema(
     [
@@ -75,6 +77,7 @@ DRIVER = -1
 BEFORE_ALL_TIME = -(2**63)
 ANSWER_ROWS = 1 << 20
 PARCELS_AHEAD = 16
+ROWS_FOR_SPARK = 10_000
 CARRIED = re.compile(r"squill-error:([A-Za-z0-9+/=]+):")
 
 
@@ -157,6 +160,33 @@ def frame_parcels(
             number=number,
             data=content.getvalue(),
         )
+
+
+def table_parcels(
+    job_bytes: bytes, fragment: int, leaf: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The function of a task that has rows of a DataFrame: a partition's rows go to one shard, as a frame does."""
+    job: ShuffleJob = loads(job_bytes)
+    splits = job.splits[fragment, leaf]
+    shard = TaskContext.get().partitionId() % len(splits)  # type: ignore[union-attr]
+    split = splits[shard]
+    assert isinstance(split, FrameSource)
+    schema = split.frame.to_arrow().schema
+    for batch in batches:
+        frame = pl.from_arrow(pa.Table.from_batches([batch]).cast(schema))
+        assert isinstance(frame, pl.DataFrame)
+        yield from frame_parcels(job, frame, fragment, leaf, shard)
+
+
+def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function of a task that makes rows for Spark of the answer's parcels."""
+    node: Node = loads(node_bytes)
+    for record in batches:
+        for row in record.select(["kind", "data"]).to_pylist():
+            if row["kind"] == ERROR:
+                raise _carrying(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
+            frame = spark_frame(result_frame(decode(pa.py_buffer(row["data"]), node.schema), node))
+            yield from frame.to_arrow().cast(schema).to_batches(max_chunksize=ROWS_FOR_SPARK)
 
 
 def run_shuffle_task(job_bytes: bytes, wave: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -329,7 +359,7 @@ class _ShufflePorts:
         if isinstance(split, FrameSource):
             arrived = self._task.arrived
             self._task.machine.flow.wait_until(lambda: arrived.is_all)
-            pieces = arrived.frames.pop((self._fragment.number, leaf, self._shard))
+            pieces = arrived.frames.pop((self._fragment.number, leaf, self._shard), [split.frame])
             split = replace(split, frame=pl.concat(pieces))
         return BatchInbox(read_split(split))
 

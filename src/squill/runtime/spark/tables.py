@@ -1,0 +1,237 @@
+"""Spark DataFrames as sources and as answers.
+
+A DataFrame's rows become Arrow files, written by Spark's tasks, or parcels where there is no folder for files; its
+columns are chosen, and its rows filtered as far as Spark says the same as Polars, by Catalyst.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from squill.errors import PlanError
+from squill.plan.expression_text import load_tree
+from squill.plan.expressions import column
+from squill.plan.fragments import Fragment, ShardedPlan, sources_of
+from squill.plan.node import Node
+from squill.plan.nodes import FileSource, FrameSource, Select
+from squill.plan.nodes.tables import TableSource
+from squill.plan.rebuild import substitute
+from squill.plan.schema import Schema
+
+__all__ = ["answer_schema", "as_frames", "columns_of", "spark_frame", "spooled", "tables_of", "wanted_rows"]
+
+SPOOLED = "path string, rows bigint"
+
+
+def columns_of(table: Any) -> Schema:
+    """Return a DataFrame's columns with the types that their rows have here."""
+    try:
+        arrow = to_arrow_schema(table.schema, timezone="UTC")
+    except Exception as error:  # Spark raises errors of several kinds for types that Arrow has not
+        raise PlanError(f"from_spark: a column's type has no counterpart: {error}", "cast it before.") from error
+    frame = pl.from_arrow(arrow.empty_table())
+    assert isinstance(frame, pl.DataFrame)
+    return Schema(frame.schema)
+
+
+def tables_of(plan: ShardedPlan) -> list[tuple[Fragment, int, TableSource]]:
+    """Return the DataFrames that a plan reads: fragment, leaf, source."""
+    return [
+        (fragment, leaf, source)
+        for fragment in plan.fragments
+        for leaf, source in enumerate(sources_of(fragment.root))
+        if isinstance(source, TableSource)
+    ]
+
+
+def wanted_rows(source: TableSource) -> Any:
+    """Return the DataFrame with the columns that are read, and without rows that the plan drops anyway."""
+    names = _read_names(source)
+    rows = source.table.select(*(sf.col(f"`{name}`") for name in names))
+    condition = None if source.predicate is None else _condition(load_tree(source.predicate.serialised))
+    return rows if condition is None else rows.where(condition)
+
+
+def _read_names(source: TableSource) -> list[str]:
+    if source.read is None:
+        return list(source.columns)
+    needed = {*source.read, *(source.lifetime.roots if source.lifetime is not None else ())}
+    needed |= set(source.predicate.roots if source.predicate is not None else ())
+    return [name for name in source.columns if name in needed]
+
+
+def spooled(plan: ShardedPlan, folder: Path) -> ShardedPlan:
+    """Return the plan with its DataFrames written as Arrow files into the folder."""
+    written: dict[int, Node] = {}
+    for _, _, source in tables_of(plan):
+        if id(source) not in written:
+            written[id(source)] = _spool(source, folder)
+    if not written:
+        return plan
+
+    def read_files(fragment: Fragment) -> Fragment:
+        return replace(fragment, root=substitute(fragment.root, lambda node: written.get(id(node))))
+
+    return ShardedPlan(fragments=tuple(map(read_files, plan.fragments)))
+
+
+def _spool(source: TableSource, folder: Path) -> Node:
+    schema = _arrow_schema(source)
+    write = partial(_write, str(folder), uuid.uuid4().hex, schema)
+    lines = wanted_rows(source).mapInArrow(write, SPOOLED).toArrow().to_pylist()
+    return FileSource(
+        label=source.label,
+        columns=source.columns.only(schema.names),
+        lifetime=source.lifetime,
+        promises=source.promises,
+        paths=tuple(sorted(line["path"] for line in lines)),
+        format="ipc",
+        read=source.read,
+        predicate=source.predicate,
+    )
+
+
+def _arrow_schema(source: TableSource) -> pa.Schema:
+    names = _read_names(source)
+    return pl.DataFrame(schema={name: source.columns[name] for name in names}).to_arrow().schema
+
+
+def _write(folder: str, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of one partition as one file; what an attempt that does not count has written is not read."""
+    context = TaskContext.get()
+    assert context is not None
+    path = Path(folder) / f"table-{name}-p{context.partitionId()}-a{context.taskAttemptId()}.arrow"
+    rows = 0
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            rows += batch.num_rows
+            # The session's time zone is in the type; the instants are the same.
+            writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+    yield pa.RecordBatch.from_pydict({"path": [str(path)], "rows": pa.array([rows], pa.int64())})
+
+
+def as_frames(plan: ShardedPlan) -> ShardedPlan:
+    """Return the plan with frames in place of its DataFrames, whose rows are still to be sent (`table_parcels`)."""
+    made: dict[int, Node] = {}
+    for _, _, source in tables_of(plan):
+        made.setdefault(id(source), _as_frame(source))
+
+    def read_frames(fragment: Fragment) -> Fragment:
+        return replace(fragment, root=substitute(fragment.root, lambda node: made.get(id(node))))
+
+    return ShardedPlan(fragments=tuple(map(read_frames, plan.fragments))) if made else plan
+
+
+def _as_frame(source: TableSource) -> Node:
+    columns = source.columns.only(_read_names(source))
+    frame = pl.DataFrame(schema=dict(columns))
+    read = FrameSource(
+        label=source.label,
+        columns=columns,
+        lifetime=source.lifetime,
+        promises=source.promises,
+        frame=frame,
+        frame_id=id(frame),
+        predicate=source.predicate,
+    )
+    if read.schema.names == source.schema.names:
+        return read
+    return Select(parent=read, columns=tuple(column(name, dtype) for name, dtype in source.schema.items()))
+
+
+# -- filters that Spark understands as Polars does --------------------------------------------------------------
+
+COMPARED = {
+    "Eq": lambda a, b: a == b,
+    "NotEq": lambda a, b: a != b,
+    "Lt": lambda a, b: a < b,
+    "LtEq": lambda a, b: a <= b,
+    "Gt": lambda a, b: a > b,
+    "GtEq": lambda a, b: a >= b,
+}
+
+
+def _condition(tree: Any) -> Any | None:
+    """Return the filter, or as much of it as can only keep more rows, as a Spark column; None is nothing of it.
+
+    What is left out, and all the rest, is looked at again when the rows are read.
+    """
+    match tree:
+        case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
+            parts = [part for part in (_condition(left), _condition(right)) if part is not None]
+            return reduce(lambda one, other: one & other, parts) if parts else None
+        case {"BinaryExpr": {"left": left, "op": "Or", "right": right}}:
+            one, other = _condition(left), _condition(right)
+            return None if one is None or other is None else one | other
+        case {"BinaryExpr": {"left": {"Column": name}, "op": op, "right": right}} if op in COMPARED:
+            value = _literal(right)
+            return None if value is None else COMPARED[op](sf.col(f"`{name}`"), sf.lit(value))
+        case {"Function": {"input": [{"Column": name}], "function": {"Boolean": "IsNull"}}}:
+            return sf.col(f"`{name}`").isNull()
+        case {"Function": {"input": [{"Column": name}], "function": {"Boolean": "IsNotNull"}}}:
+            return sf.col(f"`{name}`").isNotNull()
+    return None
+
+
+def _literal(tree: Any) -> int | float | str | bool | None:
+    """Return a plain value; None when it is anything else, such as a date, which need not mean the same."""
+    match tree:
+        case {"Literal": {"Dyn": {"Int": int(value)}}} if abs(value) < 2**63:
+            return value
+        case {"Literal": {"Dyn": {"Float": float(value)}}}:
+            return value
+        case {"Literal": {"Scalar": {"String": str(value)}}}:
+            return value
+        case {"Literal": {"Scalar": {"Boolean": bool(value)}}}:
+            return value
+    return None
+
+
+# -- answers as DataFrames --------------------------------------------------------------------------------------
+
+WIDER: dict[type[pl.DataType], pl.DataType] = {
+    pl.UInt8: pl.Int16(),
+    pl.UInt16: pl.Int32(),
+    pl.UInt32: pl.Int64(),
+    pl.UInt64: pl.Decimal(20, 0),
+    pl.Categorical: pl.String(),
+    pl.Enum: pl.String(),
+    pl.Null: pl.String(),
+}
+"""Types that Spark has not, and what holds all their values there."""
+
+
+def spark_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with types that Spark has; times become microseconds."""
+    casts = []
+    for name, dtype in frame.schema.items():
+        wider = WIDER.get(type(dtype))
+        if isinstance(dtype, pl.Datetime) and dtype.time_unit != "us":
+            if dtype.time_unit == "ns":
+                raise PlanError(
+                    f"to_spark: the column {name!r} has nanoseconds, which Spark has not", 'use cast_time("us") before.'
+                )
+            wider = pl.Datetime("us", dtype.time_zone)
+        if wider is not None:
+            casts.append(pl.col(name).cast(wider))
+    return frame.with_columns(casts) if casts else frame
+
+
+def answer_schema(frame: pl.DataFrame) -> Any:
+    """Return the Spark schema of an answer, of which `frame` is an empty one."""
+    arrow = spark_frame(frame).to_arrow().schema
+    try:
+        return from_arrow_schema(arrow)
+    except Exception as error:  # Spark raises errors of several kinds for types that it has not
+        raise PlanError(f"to_spark: a column's type has no counterpart in Spark: {error}", "cast it before.") from error

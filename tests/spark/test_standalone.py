@@ -1,0 +1,94 @@
+"""A real cluster of two executor processes; in the middle of a query one of them is killed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from squill.testing import assert_same_events
+from tests.spark.standalone import executor_pids, standalone_cluster
+from tests.unit.runtime.cases import CASES
+
+pytestmark = pytest.mark.spark
+
+# A process of its own: one process has one Spark session, and the other tests share theirs.
+DRIVER = """
+import pickle, sys, time
+import squill as sq
+from pathlib import Path
+from tests.unit.runtime.cases import CASES
+master, folder, channel, runs = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+shared = folder / "shared"
+shared.mkdir(exist_ok=True)
+case = CASES["text keys with nulls, milliseconds"]
+with sq.spark(master=master, machines=4, folder=shared if channel == "files" else None, channel=channel) as cluster:
+    print(cluster.check(), flush=True)
+    for run in range(runs):
+        print("run", run, flush=True)
+        answer = case.sharded(cluster, splits=4, to=4).collect()
+        (folder / f"answer-{run}.pickle").write_bytes(pickle.dumps(answer))
+assert list(shared.iterdir()) == [], "files were left behind"
+print("done", flush=True)
+"""
+CASE = CASES["text keys with nulls, milliseconds"]
+
+
+def start_driver(address: str, folder: Path, channel: str, runs: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", DRIVER, address, str(folder), channel, str(runs)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")])),
+    }
+    with (folder / "driver.log").open("w") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, text=True)
+
+
+def wait_until_running(folder: Path, driver: subprocess.Popen[str], run: int, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while f"run {run}\n" not in (folder / "driver.log").read_text():
+        assert driver.poll() is None, (folder / "driver.log").read_text()
+        assert time.monotonic() < deadline, (folder / "driver.log").read_text()
+        time.sleep(0.02)
+
+
+def check_answers(folder: Path, driver: subprocess.Popen[str], runs: int) -> None:
+    assert driver.wait(timeout=240) == 0, (folder / "driver.log").read_text()[-4_000:]
+    expected = CASE.in_process()
+    for run in range(runs):
+        answer: pl.DataFrame = pickle.loads((folder / f"answer-{run}.pickle").read_bytes())
+        assert_same_events(answer, expected)
+
+
+def run_and_kill(folder: Path, channel: str, delays: list[float]) -> None:
+    """Run the query once undisturbed and once per delay, after which an executor is killed."""
+    with standalone_cluster(folder, workers=2, cores=1) as address:
+        driver = start_driver(address, folder, channel, 1 + len(delays))
+        try:
+            for number, delay in enumerate(delays, start=1):
+                wait_until_running(folder, driver, number)
+                time.sleep(delay)
+                for pid in executor_pids(folder)[:1]:
+                    os.kill(pid, signal.SIGKILL)
+            check_answers(folder, driver, 1 + len(delays))
+        finally:
+            driver.kill()
+            driver.wait()
+
+
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_executor_killed_in_the_middle_of_a_query(tmp_path: Path, channel: str) -> None:
+    run_and_kill(tmp_path, channel, [0.3])
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_executors_killed_at_many_moments(tmp_path: Path, channel: str) -> None:
+    run_and_kill(tmp_path, channel, [0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])

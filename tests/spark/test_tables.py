@@ -1,0 +1,126 @@
+"""Spark DataFrames as sources and as answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.errors import ClusterError, ColumnNotFoundError, PlanError
+from squill.plan.fragments import fragments_of
+from squill.runtime.spark.runtime import SparkRuntime
+from squill.runtime.spark.tables import tables_of, wanted_rows
+from squill.testing import assert_same_events
+from tests.spark.shared import session_of
+
+pytestmark = pytest.mark.spark
+
+RANDOM = np.random.default_rng(5)
+ROWS = 2_000
+START = dt.datetime(2024, 3, 1, tzinfo=dt.UTC)
+FRAME = pl.DataFrame(
+    {
+        "ts": [START + dt.timedelta(seconds=int(second)) for second in RANDOM.integers(0, 90_000, ROWS)],
+        "ad": [f"ad {number}" if number else None for number in RANDOM.integers(0, 30, ROWS)],
+        "price": RANDOM.integers(0, 100, ROWS),
+        "unused": ["x" * 20] * ROWS,
+    }
+)
+
+
+@pytest.fixture(params=["files", "shuffle"])
+def cluster(request: pytest.FixtureRequest, spark_cluster: sq.Cluster, tmp_path: Path) -> sq.Cluster:
+    folder = tmp_path if request.param == "files" else None
+    return sq.Cluster(SparkRuntime(session_of(spark_cluster), machines=3, cores=1, folder=folder))
+
+
+def hourly(group: sq.Stream) -> sq.Stream:
+    return group.tumbling_window("1h").aggregate(n=sq.count(), sold=sq.sum("price"))
+
+
+def in_process() -> pl.DataFrame:
+    cheap = sq.from_frame(FRAME, start="ts").where((sq.col("price") < 50) & (sq.col("price") % 7 != 0))
+    return cheap.group_apply("ad", hourly).collect()
+
+
+def test_rows_of_a_dataframe_are_a_source(cluster: sq.Cluster, tmp_path: Path) -> None:
+    table = session_of(cluster).createDataFrame(FRAME.to_arrow()).repartition(5)
+    rows = cluster.from_spark(table, start="ts")
+    assert rows.schema["price"] == pl.Int64()
+    cheap = rows.query(lambda s: s.where((sq.col("price") < 50) & (sq.col("price") % 7 != 0)))
+    plan = cheap.rekey("ad").redistribute().query(hourly)
+    assert_same_events(plan.collect(), in_process())
+    assert list(tmp_path.iterdir()) == []
+    # Spark itself leaves out what nobody wants, as far as it says the same as Polars.
+    ((_, _, source),) = tables_of(fragments_of(plan.plan))
+    given = wanted_rows(source)
+    assert set(given.columns) == {"ts", "ad", "price"}
+    assert given.agg({"price": "max"}).collect()[0][0] == 49
+
+
+def test_answer_is_a_dataframe(cluster: sq.Cluster) -> None:
+    rows = cluster.from_frame(FRAME, start="ts")
+    cheap = rows.query(lambda s: s.where((sq.col("price") < 50) & (sq.col("price") % 7 != 0)))
+    table = cheap.rekey("ad").redistribute().query(hourly).to_spark()
+    assert table.columns == ["start", "end", "ad", "n", "sold"]
+    found = pl.from_arrow(table.toArrow())
+    assert isinstance(found, pl.DataFrame)
+    utc = [pl.col(name).dt.convert_time_zone("UTC") for name in ("start", "end")]
+    assert_same_events(found.with_columns(utc), in_process())
+    assert table.groupBy().sum("n").collect()[0][0] == in_process()["n"].sum()
+
+
+def test_relational_dataframes_join(cluster: sq.Cluster) -> None:
+    session = session_of(cluster)
+    left = cluster.from_spark(session.createDataFrame([(1, "a"), (2, "b")], "k bigint, x string")).rekey("k")
+    right = cluster.from_frame({"k": [2, 3], "y": [5, 6]}).rekey("k")
+    joined = left.redistribute().query(right.redistribute(), lambda one, other: one.join(other))
+    assert [tuple(row) for row in joined.to_spark().collect()] == [(2, "b", 5)]
+
+
+def test_error_reaches_who_asks_for_the_rows(cluster: sq.Cluster) -> None:
+    frame = {"t": list(range(100)), "x": [2**62] * 100}
+    table = cluster.from_frame(frame, start="t").query(lambda s: s.with_duration(50).sum("x")).to_spark()
+    with pytest.raises(Exception, match="the sum leaves the 64-bit range"):
+        table.count()
+
+
+def test_types_that_spark_has_not_become_wider(cluster: sq.Cluster) -> None:
+    frame = pl.DataFrame({"a": [255], "b": [2**64 - 1]}, schema={"a": pl.UInt8(), "b": pl.UInt64()})
+    (row,) = cluster.from_frame(frame).to_spark().collect()
+    assert (row["a"], int(row["b"])) == (255, 2**64 - 1)
+    nano = pl.DataFrame({"t": [1]}).select(pl.col("t").cast(pl.Datetime("ns")))
+    with pytest.raises(PlanError, match=r"to_spark: the column 'start' has nanoseconds"):
+        cluster.from_frame(nano, start="t").to_spark()
+
+
+def test_wrong_column_lists_near_names(cluster: sq.Cluster) -> None:
+    table = session_of(cluster).range(3)
+    with pytest.raises(ColumnNotFoundError, match="from_spark: start: there is no column 'ids'"):
+        cluster.from_spark(table, start="ids")
+
+
+def test_local_clusters_have_no_session(spark_cluster: sq.Cluster) -> None:
+    with sq.local(cores=1) as local:
+        with pytest.raises(ClusterError, match="from_spark: this cluster has no Spark session"):
+            local.from_spark(session_of(spark_cluster).range(3))
+        with pytest.raises(ClusterError, match="to_spark: this cluster has no Spark session"):
+            local.from_frame({"a": [1]}).to_spark()
+
+
+def test_check_says_what_the_executors_have(cluster: sq.Cluster) -> None:
+    assert f"polars {pl.__version__}" in cluster.check()
+
+
+def test_check_says_what_is_missing(cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squill.runtime.spark.executors.PACKAGES", ("squill", "no-such-package"))
+    monkeypatch.setattr(
+        "squill.runtime.spark.executors.versions",
+        lambda packages: {"python": "3.11.0", "squill": "999", "no-such-package": "1.0"},
+    )
+    with pytest.raises(ClusterError, match=r"(?s)no-such-package is missing.*the driver has 999.*pip install"):
+        cluster.check()
