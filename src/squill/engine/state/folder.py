@@ -13,10 +13,11 @@ import polars as pl
 from squill.engine.columns import read_only
 from squill.engine.state.chunks import Known, place_of
 from squill.engine.state.columns import dtype_from_text, series_from_parts
-from squill.engine.state.files import BLOCK, NO_HASHES, StateFiles
+from squill.engine.state.files import BLOCK
 from squill.engine.state.journal import Journal
-from squill.engine.state.kernels.blocks import hash_blocks
+from squill.engine.state.kernels.blocks import WORDS
 from squill.engine.state.manifest import ARRAY_TYPE, Manifest, read_manifest
+from squill.engine.state.stored_files import StoredFiles
 from squill.engine.state.tree import decode
 from squill.errors import CheckpointError
 
@@ -32,7 +33,7 @@ class StoredState:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest = read_manifest(folder)
-        self._files: StateFiles
+        self._files: StoredFiles
         self._hashes: dict[str, Words] = {}
         self._known = Known()
         self._columns: dict[int, pl.Series | Array] = {}
@@ -51,18 +52,16 @@ class StoredState:
         self._columns = {}
 
     def array(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        leaf, seed = self.manifest.leaves[path], self.manifest.seed
-        blocks = -(-leaf.size // BLOCK)
-        hashes = np.empty(blocks, np.uint64)
-        is_whole = not leaf.patches and leaf.size == leaf.base.size
-        words = self._files.part(leaf.base, hashes if is_whole else NO_HASHES)
-        if not is_whole:
-            base = words
-            words = np.zeros(blocks * BLOCK // 8, np.uint64)
-            words[: len(base)] = base[: len(words)]
-            for patch in leaf.patches:
-                self._files.apply(patch, words)
-            hash_blocks(read_only(words), np.uint64(seed), np.uint64(seed), hashes)
+        leaf = self.manifest.leaves[path]
+        blocks, in_base = -(-leaf.size // BLOCK), leaf.base.stored // BLOCK
+        most = max(blocks, in_base)
+        words, hashes = np.empty(most * WORDS, np.uint64), np.empty(most, np.uint64)
+        self._files.read(leaf.base, words[: in_base * WORDS], hashes)
+        for patch in leaf.patches:
+            # What is behind the base, where the array has grown, is all in patches.
+            self._files.apply(patch, words, hashes)
+        if blocks < most:
+            words, hashes = words[: blocks * WORDS].copy(), hashes[:blocks].copy()
         self._hashes[path] = hashes
         return words.view(np.uint8)[: leaf.size].view(dtype).reshape(shape)
 
@@ -80,19 +79,20 @@ class StoredState:
         chunk = self.manifest.chunks[number]
         parts = {}
         for name, (kind, part) in chunk.parts.items():
-            words = self._files.part(part)
+            words = np.empty(part.stored // 8, np.uint64)
+            self._files.read(part, words)
             parts[name] = read_only(words.view(np.uint8)[: part.size].view(np.dtype(kind)))
         if chunk.dtype == ARRAY_TYPE:
             return parts["values"]
         return series_from_parts("", dtype_from_text(self.manifest.types[chunk.dtype]), chunk.rows, parts)
 
 
-def _opened(folder: Path) -> tuple[Manifest, StateFiles]:
+def _opened(folder: Path) -> tuple[Manifest, StoredFiles]:
     """Return the manifest and its files. A run that is still going may replace both in between: then again."""
     while True:
         manifest = read_manifest(folder)
         try:
-            return manifest, StateFiles(folder, manifest.files, manifest.seed)
+            return manifest, StoredFiles(folder, manifest.files, manifest.seed)
         except CheckpointError:
             if read_manifest(folder).files == manifest.files:
                 raise

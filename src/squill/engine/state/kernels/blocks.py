@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from squill.engine.kernels.jit import inlined, kernel
 
-__all__ = ["WORDS", "changed_blocks", "gather_blocks", "hash_blocks", "put_blocks"]
+__all__ = ["WORDS", "changed_blocks", "copy_blocks", "gather_blocks", "hash_blocks", "put_blocks"]
 
 Array = npt.NDArray[Any]
 
@@ -48,6 +48,15 @@ def block_hash(words: Array, at: np.uint64, seed: np.uint64) -> np.uint64:
     return h ^ (h >> U29)
 
 
+@inlined
+def copy_block(words: Array, at: np.uint64, out: Array, to: np.uint64) -> None:
+    # Read before anything is written: the compiler cannot know that the two do not overlap.
+    a, b, c, d = words[at], words[at + U1], words[at + U2], words[at + U3]
+    e, f, g, h = words[at + U4], words[at + U5], words[at + U6], words[at + U7]
+    out[to], out[to + U1], out[to + U2], out[to + U3] = a, b, c, d
+    out[to + U4], out[to + U5], out[to + U6], out[to + U7] = e, f, g, h
+
+
 @kernel
 def hash_blocks(words: Array, seed: np.uint64, checksum: np.uint64, hashes: Array) -> np.uint64:
     """Return the checksum carried on over `words`; write each block's hash unless `hashes` is empty."""
@@ -57,6 +66,20 @@ def hash_blocks(words: Array, seed: np.uint64, checksum: np.uint64, hashes: Arra
         if keep:
             hashes[block] = h
         checksum = step(checksum, h)
+    return checksum
+
+
+@kernel
+def copy_blocks(words: Array, seed: np.uint64, checksum: np.uint64, hashes: Array, out: Array) -> np.uint64:
+    """Do what `hash_blocks` does, and copy the words to `out` on the way: memory is read once."""
+    keep = len(hashes) > 0
+    for block in range(min(len(words), len(out)) // WORDS):
+        at = np.uint64(block) * U8
+        h = block_hash(words, at, seed)
+        if keep:
+            hashes[block] = h
+        checksum = step(checksum, h)
+        copy_block(words, at, out, at)
     return checksum
 
 
@@ -77,13 +100,21 @@ def changed_blocks(words: Array, seed: np.uint64, hashes: Array, known: int, fir
 
 
 @kernel
-def gather_blocks(words: Array, tail: Array, blocks: Array, out: Array) -> None:
-    """Copy blocks one after the other; the block behind the last of `words` is `tail`."""
-    for i in range(len(blocks)):
-        source, target = np.int64(blocks[i]) * WORDS, i * WORDS
-        inside = source + WORDS <= len(words)
-        for j in range(WORDS):
-            out[target + j] = words[source + j] if inside else tail[j]
+def gather_blocks(
+    words: Array, tail: Array, blocks: Array, seed: np.uint64, checksum: np.uint64, out: Array
+) -> np.uint64:
+    """Copy blocks one after the other, return the checksum carried on; the block behind the last of `words` is `tail`.
+
+    `out` has room for as many blocks as there are numbers.
+    """
+    for i in range(min(len(blocks), len(out) // WORDS)):
+        at, to = np.uint64(blocks[i]) * U8, np.uint64(i) * U8
+        if at + U8 <= np.uint64(len(words)):
+            copy_block(words, at, out, to)
+        else:
+            copy_block(tail, np.uint64(0), out, to)
+        checksum = step(checksum, block_hash(out, to, seed))
+    return checksum
 
 
 @kernel
