@@ -12,6 +12,7 @@ from squill.engine.edges import fold_edges
 from squill.engine.expressions import time_series
 from squill.engine.kernels.edges import write_ends
 from squill.engine.operator import NUMBERED, Operator, OperatorState
+from squill.engine.owned import owned
 from squill.plan.node import Node
 from squill.time import INFINITY, TimeType
 
@@ -112,5 +113,5 @@ class CollectSink(Operator):
     def load(self, state: OperatorState) -> None:
         self.clock = state["clock"]
         self._batches = list(state["batches"])
-        self._ends = state["ends"].copy()
+        self._ends = owned(state["ends"])
         self._numbered = state["numbered"]

@@ -12,6 +12,7 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.buffers import grown, room_for
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.engine.row_store import RowStore
 
 __all__ = ["Entries"]
@@ -86,8 +87,8 @@ class Entries:
 
     def load(self, state: OperatorState) -> None:
         self._store.load(state["store"])
-        self._place = state["place"].copy()
-        self.start = state["start"].copy()
-        self.following = state["following"].copy()
+        self._place = owned(state["place"])
+        self.start = owned(state["start"])
+        self.following = owned(state["following"])
         self._free_count = len(state["free"])
-        self._free = grown(state["free"].copy(), len(self._place))
+        self._free = grown(owned(state["free"]), len(self._place))

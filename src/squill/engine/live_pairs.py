@@ -13,6 +13,7 @@ from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.live_rows import Changes, LiveRows
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.engine.pair_columns import PairColumns
 from squill.engine.pair_keys import PairKeys
 from squill.plan.nodes import TwoInputs
@@ -123,10 +124,10 @@ class LivePairsOperator(AlignedOperator):
         self._keys.load(state["keys"])
         for rows, saved in zip(self._rows, state["rows"], strict=True):
             rows.load(saved)
-        self._heads = state["heads"].copy()
-        self._slot_of = [array.copy() for array in state["slot_of"]]
-        self._following = [array.copy() for array in state["following"]]
-        self._preceding = [array.copy() for array in state["preceding"]]
+        self._heads = owned(state["heads"])
+        self._slot_of = [owned(array) for array in state["slot_of"]]
+        self._following = [owned(array) for array in state["following"]]
+        self._preceding = [owned(array) for array in state["preceding"]]
 
     @property
     def state_rows(self) -> int:

@@ -17,6 +17,7 @@ from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.open_events import OpenEvents
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.engine.time_queue import TimeQueue
 from squill.time import INFINITY
 
@@ -155,6 +156,6 @@ class LiveRows:
     def load(self, state: OperatorState) -> None:
         self._open.load(state["open"])
         self._due.load(state["due"])
-        self._end = state["end"].copy()
-        self._is_forgotten = state["forgotten"].copy()
+        self._end = owned(state["end"])
+        self._is_forgotten = owned(state["forgotten"])
         self._forgotten = int(self._is_forgotten.sum())

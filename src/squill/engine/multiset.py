@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from squill.engine.columns import read_only
 from squill.engine.kernels import multiset as kernels
+from squill.engine.owned import owned
 from squill.errors import InternalError, StateFormatError
 
 __all__ = ["Multisets", "float_codes", "float_values", "uint64_codes", "uint64_values"]
@@ -175,7 +176,7 @@ class Multisets:
         arena = saved.get("arena")
         if arena is None or arena.size < kernels.HEADER or arena[kernels.TOP] != arena.size:
             raise StateFormatError("no saved family of multisets")
-        self._state = self._state._replace(arena=np.array(arena, np.int64))
+        self._state = self._state._replace(arena=owned(arena))
 
     def _sizes(self) -> Ints:
         arena = self._state.arena

@@ -14,6 +14,7 @@ import polars as pl
 from squill.engine.batch import Batch, Int64s, endless
 from squill.engine.buffers import grown
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.engine.row_store import RowStore
 
 __all__ = ["NumberedRows"]
@@ -113,8 +114,8 @@ class NumberedRows:
 
     def load(self, state: OperatorState) -> None:
         self._store.load(state["store"])
-        self._ids, self._starts = state["ids"].copy(), state["starts"].copy()
-        self._is_open = state["is_open"].copy()
+        self._ids, self._starts = owned(state["ids"]), owned(state["starts"])
+        self._is_open = owned(state["is_open"])
         self._live = int(np.count_nonzero(self._is_open))
 
 

@@ -13,6 +13,7 @@ from squill.engine.batch import Batch, Int64s, endless
 from squill.engine.buffers import grown
 from squill.engine.columns import taken
 from squill.engine.operator import EDGES, NUMBERED, OperatorState
+from squill.engine.owned import owned
 from squill.engine.row_store import RowStore
 from squill.time import INFINITY
 
@@ -129,7 +130,7 @@ class OpenAnswers:
         self._live = state["live"]
         self._next_id = state["next_id"]
         self._held.load(state["held"])
-        self._held_ids = state["held_ids"].copy()
+        self._held_ids = owned(state["held_ids"])
         self._clear()
 
 

@@ -16,6 +16,7 @@ from squill.engine.entries import Entries
 from squill.engine.kernels.edges import open_and_close
 from squill.engine.key_table import KeyTable
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.errors import InternalError
 from squill.time import INFINITY
 
@@ -91,9 +92,9 @@ class OpenEvents:
     def load(self, state: OperatorState) -> None:
         self.entries.load(state["entries"])
         self._table.load(state["table"])
-        self._chains = state["chains"].copy()
-        self.end_of = state["end_of"].copy()
-        self._is_open = state["is_open"].copy()
+        self._chains = owned(state["chains"])
+        self.end_of = owned(state["end_of"])
+        self._is_open = owned(state["is_open"])
         entries = self.open_entries
         starts = self.entries.start[entries]
         order = np.argsort(starts, kind="stable")

@@ -16,6 +16,7 @@ from squill.engine.edges import row_keys
 from squill.engine.hashing import supports
 from squill.engine.key_table import KeyTable
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.engine.row_store import RowStore
 
 __all__ = ["RowTable"]
@@ -75,4 +76,4 @@ class RowTable:
     def load(self, state: OperatorState) -> None:
         self._table.load(state["table"])
         self._store.load(state["store"])
-        self._place = state["place"].copy()
+        self._place = owned(state["place"])

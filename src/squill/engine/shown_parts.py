@@ -12,6 +12,7 @@ from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.live_pairs import LivePairsOperator
 from squill.engine.operator import NUMBERED, OperatorState
+from squill.engine.owned import owned
 from squill.plan.nodes import TwoInputs
 from squill.time import INFINITY
 
@@ -57,6 +58,6 @@ class ShownPartsOperator(LivePairsOperator):
 
     def load(self, state: OperatorState) -> None:
         super().load(state)
-        self._shown_since = state["shown_since"].copy()
-        self._numbers = state["numbers"].copy()
-        self._counter = state["counter"].copy()
+        self._shown_since = owned(state["shown_since"])
+        self._numbers = owned(state["numbers"])
+        self._counter = owned(state["counter"])

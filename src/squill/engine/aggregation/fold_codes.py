@@ -27,6 +27,7 @@ from squill.engine.kernels.multiset import ByteStrings
 from squill.engine.key_table import KeyTable
 from squill.engine.multiset import float_codes, float_values, uint64_codes, uint64_values
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.engine.row_order import as_binary, encode_rows
 
 __all__ = ["Codes", "Interned", "RowCodes", "StoredColumn", "codes_for", "list_series"]
@@ -145,7 +146,7 @@ class Interned:
 
     def load(self, state: OperatorState) -> None:
         self.table.load(state["table"])
-        self.references = state["references"].copy()
+        self.references = owned(state["references"])
         self._unsettled = []
 
 
@@ -267,7 +268,7 @@ class Stored:
         return {"places": self._places, "rows": self._rows, "live": self._live, "columns": columns}
 
     def load(self, state: OperatorState) -> None:
-        self._places = state["places"].copy()
+        self._places = owned(state["places"])
         self._rows, self._live = state["rows"], state["live"]
         for column, saved in zip(self.columns, state["columns"], strict=True):
             column.load(saved)
@@ -371,7 +372,7 @@ class RowCodes:
     def load(self, state: OperatorState) -> None:
         self.interned.load(state["ids"])
         self._store.load(state["store"])
-        self.prefixes = state["prefixes"].copy()
+        self.prefixes = owned(state["prefixes"])
 
 
 def list_series(name: str, offsets: Array, values: pl.Series, dtype: pl.DataType) -> pl.Series:

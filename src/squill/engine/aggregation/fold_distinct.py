@@ -18,6 +18,7 @@ from squill.engine.columns import read_only, series_from, valid_of
 from squill.engine.hashing import supports
 from squill.engine.kernels import fold_distinct as kernels
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.engine.row_order import as_binary, encode_rows
 from squill.plan.aggregates import BoundAggregate
 
@@ -67,7 +68,7 @@ class DistinctFold(Fold):
 
     def load(self, state: OperatorState) -> None:
         self._pairs.load(state["pairs"])
-        self._counts = state["counts"].copy()
+        self._counts = owned(state["counts"])
 
 
 @register_fold("count_distinct")

@@ -16,6 +16,7 @@ from squill.engine.buffers import grown
 from squill.engine.columns import as_float64, as_int64, read_only, series_from
 from squill.engine.kernels import fold_products as kernels
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.errors import NumericOverflowError
 from squill.plan.aggregates import BoundAggregate
 
@@ -45,7 +46,7 @@ class FloatProductFold(Fold):
         return {"state": self._state}
 
     def load(self, state: OperatorState) -> None:
-        self._state = state["state"].copy()
+        self._state = owned(state["state"])
 
 
 class IntegerProductFold(FloatProductFold):
@@ -82,7 +83,7 @@ class IntegerProductFold(FloatProductFold):
 
     def load(self, state: OperatorState) -> None:
         super().load(state)
-        self._exact = state["exact"].copy()
+        self._exact = owned(state["exact"])
 
 
 @register_fold("product")

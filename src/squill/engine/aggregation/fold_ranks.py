@@ -24,6 +24,7 @@ from squill.engine.columns import as_float64, read_only, series_from, valid_of
 from squill.engine.kernels import fold_order as kernels
 from squill.engine.multiset import Multisets
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.errors import InternalError
 from squill.plan.aggregates import BoundAggregate
 
@@ -143,7 +144,7 @@ class Ordered:
 
     def load(self, state: OperatorState) -> None:
         if self._is_running:
-            self._counts, self._lows, self._highs = (state[name].copy() for name in ("counts", "lows", "highs"))
+            self._counts, self._lows, self._highs = (owned(state[name]) for name in ("counts", "lows", "highs"))
         else:
             self._multisets.load(state)
 

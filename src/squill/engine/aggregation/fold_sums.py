@@ -15,6 +15,7 @@ from squill.engine.buffers import grown
 from squill.engine.columns import as_float64, as_int64, decimal_limbs, read_only, series_from, valid_of
 from squill.engine.kernels import fold_sums as kernels
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.errors import NumericOverflowError
 from squill.plan.aggregates import BoundAggregate
 
@@ -83,7 +84,7 @@ class CountFold(Fold):
         return {"counts": self._counts}
 
     def load(self, state: OperatorState) -> None:
-        self._counts = state["counts"].copy()
+        self._counts = owned(state["counts"])
 
 
 class IntegerSumFold(Fold):
@@ -116,7 +117,7 @@ class IntegerSumFold(Fold):
         return {"sums": self._sums}
 
     def load(self, state: OperatorState) -> None:
-        self._sums = state["sums"].copy()
+        self._sums = owned(state["sums"])
 
 
 class DecimalSumFold(Fold):
@@ -151,7 +152,7 @@ class DecimalSumFold(Fold):
         return {"sums": self._sums}
 
     def load(self, state: OperatorState) -> None:
-        self._sums = state["sums"].copy()
+        self._sums = owned(state["sums"])
 
 
 class FloatSumFold(Fold):
@@ -189,7 +190,7 @@ class FloatSumFold(Fold):
         return {"sums": self._sums}
 
     def load(self, state: OperatorState) -> None:
-        self._sums = state["sums"].copy()
+        self._sums = owned(state["sums"])
 
 
 def _pairs(values: pl.Series) -> list[Column]:

@@ -27,6 +27,7 @@ from squill.engine.buffers import room_for
 from squill.engine.columns import read_only, series_from, valid_of, values_and_valid_of, values_of
 from squill.engine.kernels import fold_user as kernels
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.errors import PlanError, UserFunctionError
 from squill.plan.aggregates import BoundAggregate, UserAggregate
 
@@ -190,7 +191,7 @@ class ChangeFold(Fold):
         return {"states": list(self._states)}
 
     def load(self, state: OperatorState) -> None:
-        self._states = [array.copy() for array in state["states"]]
+        self._states = [owned(array) for array in state["states"]]
 
 
 class RowFold(Fold):

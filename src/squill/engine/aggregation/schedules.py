@@ -22,6 +22,7 @@ from squill.engine.batch import Batch, Int64s
 from squill.engine.buffers import grown, room_for
 from squill.engine.kernels import schedule as kernels
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.plan.properties import Properties
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -148,11 +149,11 @@ class Schedule:
         }
 
     def load(self, state: OperatorState) -> None:
-        self.slots = state["slots"].copy()
-        self.state = state["state"].copy()
+        self.slots = owned(state["slots"])
+        self.state = owned(state["state"])
         cells = len(state["cell_slot"])
-        self._cell_slot = grown(state["cell_slot"].copy(), cells + 16)
-        self._cell_time = grown(state["cell_time"].copy(), cells + 16)
+        self._cell_slot = grown(owned(state["cell_slot"]), cells + 16)
+        self._cell_time = grown(owned(state["cell_time"]), cells + 16)
         self._cell_alive = np.empty(len(self._cell_slot), np.int64)
 
 
@@ -257,9 +258,9 @@ class FifoSchedule(Schedule):
     def load(self, state: OperatorState) -> None:
         super().load(state)
         self._tail = len(state["queue_end"])
-        self._queue_end = state["queue_end"].copy()
-        self._queue_slot = state["queue_slot"].copy()
-        self._columns = [(values.copy(), valid.copy()) for values, valid in state["columns"]]
+        self._queue_end = owned(state["queue_end"])
+        self._queue_slot = owned(state["queue_slot"])
+        self._columns = [(owned(values), owned(valid)) for values, valid in state["columns"]]
 
 
 def _moved(array: Array, head: int, tail: int, size: int) -> Array:
@@ -343,12 +344,12 @@ class GeneralSchedule(Schedule):
 
     def load(self, state: OperatorState) -> None:
         super().load(state)
-        self._heap_end = state["heap_end"].copy()
-        self._heap_row = state["heap_row"].copy()
-        self._row_slot = state["row_slot"].copy()
+        self._heap_end = owned(state["heap_end"])
+        self._heap_row = owned(state["heap_row"])
+        self._row_slot = owned(state["row_slot"])
         self._free_count = len(state["free"])
-        self._free = grown(state["free"].copy(), len(self._row_slot))
-        self._columns = [(values.copy(), valid.copy()) for values, valid in state["columns"]]
+        self._free = grown(owned(state["free"]), len(self._row_slot))
+        self._columns = [(owned(values), owned(valid)) for values, valid in state["columns"]]
 
 
 def schedule_for(properties: Properties, columns: Sequence[np.dtype[Any]]) -> Schedule:

@@ -15,6 +15,7 @@ from squill.engine.expressions import Evaluator
 from squill.engine.kernels.asof import LATEST, NONE, PLACE, START, mark_ties, match_latest
 from squill.engine.open_events import OpenEvents
 from squill.engine.operator import EDGES, STARTS, OperatorState, register
+from squill.engine.owned import owned
 from squill.engine.pair_keys import PairKeys
 from squill.engine.row_order import sort_permutation
 from squill.engine.row_store import RowStore
@@ -163,11 +164,11 @@ class AsofJoinOperator(AlignedOperator):
         super().load(state)
         self._keys.load(state["keys"])
         self._store.load(state["store"])
-        self._latest = state["latest"].copy()
+        self._latest = owned(state["latest"])
         self._last_row = np.zeros(len(self._latest), np.int64)
         self._kept_keys = state["kept_keys"]
         self._open.load(state["open"])
-        self._match_of = state["match_of"].copy()
+        self._match_of = owned(state["match_of"])
 
     @property
     def state_rows(self) -> int:

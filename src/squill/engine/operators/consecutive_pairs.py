@@ -12,6 +12,7 @@ from squill.engine.instants import InstantBuffer, in_order
 from squill.engine.kernels import pairs as kernels
 from squill.engine.keyed import KeySlots
 from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.owned import owned
 from squill.engine.row_store import RowStore
 from squill.engine.time_queue import TimeQueue
 from squill.plan.nodes import ConsecutivePairs
@@ -105,7 +106,7 @@ class ConsecutivePairsOperator(Operator):
     def load(self, state: OperatorState) -> None:
         self.clock = state["clock"]
         self._keys.load(state["keys"])
-        self._slots = state["slots"].copy()
+        self._slots = owned(state["slots"])
         self._store.load(state["store"])
         self._instant.load(state["instant"])
         self._ends.load(state["ends"])

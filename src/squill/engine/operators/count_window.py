@@ -11,6 +11,7 @@ from squill.engine.instants import InstantBuffer, in_canonical_order
 from squill.engine.kernels.windows import COUNT_SLOT, count_windows
 from squill.engine.keyed import KeySlots
 from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.owned import owned
 from squill.plan.nodes import CountWindow
 
 __all__ = ["CountWindowOperator"]
@@ -72,7 +73,7 @@ class CountWindowOperator(Operator):
         self.clock = state["clock"]
         self._keys.load(state["keys"])
         self._entries.load(state["entries"])
-        self._slots = state["slots"].copy()
+        self._slots = owned(state["slots"])
         self._gone = np.zeros(len(self._entries.start), np.uint8)
         self._instant.load(state["instant"])
 

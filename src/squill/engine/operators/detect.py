@@ -20,6 +20,7 @@ from squill.engine.kernels import detect as kernels
 from squill.engine.kernels.pairs import idle_slots
 from squill.engine.keyed import KeySlots
 from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.owned import owned
 from squill.engine.time_queue import TimeQueue
 from squill.engine.times import refuse_beginningless, time_overflow
 from squill.errors import SquillError, UserFunctionError
@@ -269,11 +270,11 @@ class DetectOperator(Operator):
         self._instant.load(state["instant"])
         self._ends.load(state["ends"])
         self._captures.load(state["captures"])
-        self._state = state["state"].copy()
+        self._state = owned(state["state"])
         self._slots, self._position, self._first, self._after, self._codes, self._free = (
-            array.copy() for array in state["arrays"]
+            owned(array) for array in state["arrays"]
         )
-        self._computed = [array.copy() for array in state["computed"]]
+        self._computed = [owned(array) for array in state["computed"]]
 
     @property
     def state_rows(self) -> int:

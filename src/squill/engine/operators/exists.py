@@ -14,6 +14,7 @@ from squill.engine.columns import read_only
 from squill.engine.kernels.exists import EDGE, PAIR_BEGINS, PAIR_ENDS, follow_counts, follow_presence, list_pairs
 from squill.engine.live_pairs import BothChanges
 from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.owned import owned
 from squill.engine.relational_variants import choose_relational
 from squill.engine.shown_parts import ShownPartsOperator
 from squill.plan.nodes import Exists, TwoInputs
@@ -90,4 +91,4 @@ class ExistsByCount(ShownPartsOperator):
 
     def load(self, state: OperatorState) -> None:
         super().load(state)
-        self._matches = state["matches"].copy()
+        self._matches = owned(state["matches"])

@@ -14,6 +14,7 @@ from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.kernels.join import CURSOR, NEXT_LEFT, NEXT_RIGHT, chain_rows, join_intervals
 from squill.engine.operator import OperatorState
+from squill.engine.owned import owned
 from squill.engine.pair_columns import PairColumns
 from squill.engine.pair_keys import PairKeys
 from squill.engine.row_store import RowStore
@@ -78,7 +79,7 @@ class KeptRows:
 
     def load(self, state: OperatorState) -> None:
         self.store.load(state["store"])
-        self.end, self.slot, self.following = (state[name].copy() for name in ("end", "slot", "following"))
+        self.end, self.slot, self.following = (owned(state[name]) for name in ("end", "slot", "following"))
         self._after_sweep = state["after_sweep"]
 
 
@@ -145,7 +146,7 @@ class IntervalJoin(AlignedOperator):
     def load(self, state: OperatorState) -> None:
         super().load(state)
         self._keys.load(state["keys"])
-        self._heads = state["heads"].copy()
+        self._heads = owned(state["heads"])
         for side, saved in zip(self._sides, state["sides"], strict=True):
             side.load(saved)
 

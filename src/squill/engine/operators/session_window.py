@@ -13,6 +13,7 @@ from squill.engine.entries import Entries
 from squill.engine.kernels import windows as kernels
 from squill.engine.keyed import KeySlots
 from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.owned import owned
 from squill.engine.times import time_overflow
 from squill.plan.nodes import SessionWindow
 from squill.time import INFINITY, MINUS_INFINITY
@@ -116,10 +117,10 @@ class SessionWindowOperator(Operator):
         self.clock = state["clock"]
         self._keys.load(state["keys"])
         self._entries.load(state["entries"])
-        self._slots = state["slots"].copy()
-        self._state = state["state"].copy()
-        self._heap_end = state["heap_end"].copy()
-        self._heap_slot = state["heap_slot"].copy()
+        self._slots = owned(state["slots"])
+        self._state = owned(state["state"])
+        self._heap_end = owned(state["heap_end"])
+        self._heap_slot = owned(state["heap_slot"])
 
     @property
     def state_rows(self) -> int:

@@ -13,6 +13,7 @@ from squill.engine.instants import InstantBuffer, in_canonical_order
 from squill.engine.kernels import pairs as kernels
 from squill.engine.keyed import KeySlots
 from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.owned import owned
 from squill.plan.nodes import Sessionize
 
 __all__ = ["SessionizeOperator"]
@@ -83,7 +84,7 @@ class SessionizeOperator(Operator):
     def load(self, state: OperatorState) -> None:
         self.clock = state["clock"]
         self._keys.load(state["keys"])
-        self._slots = state["slots"].copy()
+        self._slots = owned(state["slots"])
         self._entries.load(state["entries"])
         self._instant.load(state["instant"])
 

@@ -17,6 +17,7 @@ from squill.engine.kernels.stitch import stitch_instants
 from squill.engine.key_table import KeyTable
 from squill.engine.multiset import Multisets
 from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.owned import owned
 from squill.engine.row_table import RowTable
 from squill.errors import InternalError
 from squill.plan.nodes import Stitch
@@ -131,14 +132,14 @@ class StitchOperator(Operator):
         self.clock = state["clock"]
         self._table.load(state["table"])
         self._groups.load(state["groups"])
-        self._group_in_use = state["group_in_use"].copy()
+        self._group_in_use = owned(state["group_in_use"])
         self._schedule.load(state["schedule"])
         self._alive = int(self._schedule.slots[:, ALIVE].sum())
         self._open_starts.load(state["open_starts"])
         self._ended.load(state["ended"])
-        self._begun = state["begun"].copy()
-        self._group_now = state["group_now"].copy()
-        self._pending = state["pending"].copy()
+        self._begun = owned(state["begun"])
+        self._group_now = owned(state["group_now"])
+        self._pending = owned(state["pending"])
 
     @property
     def state_rows(self) -> int:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.columns import read_only
+from squill.engine.owned import withdraw
 from squill.engine.state.chunks import Known, place_of
 from squill.engine.state.columns import dtype_from_text, series_from_parts
 from squill.engine.state.files import BLOCK
@@ -50,6 +51,7 @@ class StoredState:
         """Let the journal's next checkpoint into this folder be a log; call it after `read`."""
         journal.resume(self.folder, self.manifest, self._hashes, self._known)
         self._columns = {}
+        withdraw()
 
     def array(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         leaf = self.manifest.leaves[path]

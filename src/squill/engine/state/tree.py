@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch
+from squill.engine.owned import offer
 from squill.engine.state.columns import column_parts, dtype_from_text, dtype_to_text, series_from_parts
 from squill.errors import InternalError
 from squill.time import INFINITY
@@ -196,6 +197,11 @@ class _Decoder:
     def array(self, tree: Json, path: str) -> Array:
         return self._reader.array(path, np.dtype(tree["dtype"]), tuple(tree["shape"]))
 
+    def a_whole_array(self, tree: Json, path: str) -> Array:
+        array = self.array(tree, path)
+        offer(array)
+        return array
+
     def scalar(self, tree: Json, path: str) -> Any:
         return np.frombuffer(base64.b64decode(tree["value"]), np.dtype(tree["dtype"]))[0]
 
@@ -245,7 +251,7 @@ class _Decoder:
 
 
 _DECODERS: Mapping[str, Callable[[_Decoder, Json, str], Any]] = {
-    "array": _Decoder.array,
+    "array": _Decoder.a_whole_array,
     "scalar": _Decoder.scalar,
     "series": _Decoder.series,
     "batch": _Decoder.batch,
