@@ -80,6 +80,7 @@ class Feed:
         self._completed = False
         self._pushes = 0
         self._resumed_at: int | None = None
+        self._moved_on = False
         self._pending: list[Batch] = []
         self._pending_rows = 0
         self._news = False
@@ -120,7 +121,7 @@ class Feed:
     def check_resumable(self, state: OperatorState) -> None:
         """Raise when the source cannot go on from this state."""
         fresh = not (self._begun or self._completed or self._listeners)
-        together = self._resumed_at == state["pushes"] and self._pushes == self._resumed_at
+        together = self._resumed_at == state["pushes"] and not self._moved_on
         if not (fresh or together):
             raise SourceStateError(
                 f"source {self.node.label!r} cannot be restored: it has begun, or other queries over it have not "
@@ -133,7 +134,8 @@ class Feed:
         """Add a running query that was saved together with this state, which becomes the source's."""
         if self._resumed_at is None:
             self.load(state)
-            self._resumed_at = self._pushes
+            self._resumed_at, self._moved_on = self._pushes, False
+        self._gather(None)  # those that were told the time before this one came are told again
         self._listeners.append(listener)
 
     def detach(self, listener: Listener) -> None:
@@ -157,7 +159,7 @@ class Feed:
         with self._mutex:
             self._refuse_rows()
             self._gather(self._admit(columns, size))
-            self._begun = True
+            self._begun = self._moved_on = True
             self._pushes += 1
             full = self._max_delay is None or self._pending_rows >= DEFAULT_BATCH_ROWS
         if full:
@@ -191,7 +193,7 @@ class Feed:
         ticks = self._time.instant(t, f"source {self.node.label!r}: punctuation")
         with self._mutex:
             self._refuse_completed("punctuate")
-            self._begun = True
+            self._begun = self._moved_on = True
             self._gather(self._buffer.punctuate(ticks))
             self._punctuated = self._buffer.clock
         self.turn.run(self._send)
@@ -201,7 +203,7 @@ class Feed:
         with self._mutex:
             self._refuse_completed("complete")
             self._gather(self._buffer.complete())
-            self._completed = True
+            self._completed = self._moved_on = True
         try:
             self.turn.run(self._send)
         finally:
@@ -222,6 +224,7 @@ class Feed:
             if not self._news:
                 return
             self._news = False
+            self._moved_on |= rows is not None
             segments = self._segments(rows) if rows is not None else []
             self._last_punctuation = max(self._last_punctuation, self._punctuated)
         errors: list[BaseException] = []

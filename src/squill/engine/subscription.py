@@ -109,7 +109,8 @@ class Subscription:
         Rows that wait for company are sent on first. The first checkpoint into a folder writes everything, the
         next ones into the same folder what has changed since; at any moment the folder holds the last one that
         was completed. A source that several queries share goes on from where it was when they were saved: save
-        all of them between the same two pushes.
+        all of them between the same two pushes. Of several queries that were restored from one folder, the first
+        to make a checkpoint there has it; the others need folders of their own.
 
         Examples
         --------

@@ -16,8 +16,8 @@ from squill.plan.node import Node
 
 __all__ = ["STATE_VERSION", "Belonging"]
 
-STATE_VERSION = 1
-"""Raised whenever an operator's saved state changes its meaning."""
+STATE_VERSION = 2
+"""Raised whenever what a source or an operator saves has other fields or another meaning."""
 
 
 @dataclass(frozen=True, slots=True)

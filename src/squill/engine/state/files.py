@@ -6,8 +6,10 @@ change unseen. Memory is read once: a block is hashed on its way to the buffer t
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from squill.engine.state.direct import BufferedFile
 from squill.engine.state.kernels.blocks import WORDS, copy_blocks, gather_blocks
 from squill.errors import CheckpointError
 
-__all__ = ["BLOCK", "Blocks", "Part", "Patch", "StateFile", "sync_folder", "torn"]
+__all__ = ["BLOCK", "Blocks", "Part", "Patch", "StateFile", "locked", "sync_folder", "torn"]
 
 Array = npt.NDArray[Any]
 Words = npt.NDArray[np.uint64]
@@ -91,12 +93,12 @@ class Blocks:
 
 
 class StateFile:
-    """A file of parts, written from its beginning to its end."""
+    """A file of parts, written from its beginning to its end; `is_long` when it is likely to hold everything."""
 
-    def __init__(self, folder: Path, name: str, seed: int) -> None:
+    def __init__(self, folder: Path, name: str, seed: int, *, is_long: bool) -> None:
         self.name = name
         self._seed = np.uint64(seed)
-        self._file = BufferedFile(folder / name)
+        self._file = BufferedFile(folder / name, is_long=is_long)
 
     @property
     def size(self) -> int:
@@ -152,6 +154,19 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes, and other runs in this one, from making a checkpoint here count meanwhile."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        # File systems without locks are left to the check that the folder holds what this run expects.
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(handle)
 

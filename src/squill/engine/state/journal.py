@@ -21,7 +21,7 @@ import polars as pl
 
 from squill.engine.state.chunks import Known, place_of
 from squill.engine.state.columns import column_parts, dtype_to_text
-from squill.engine.state.files import NO_HASHES, Blocks, StateFile
+from squill.engine.state.files import NO_HASHES, Blocks, StateFile, locked
 from squill.engine.state.kernels.blocks import WORDS, changed_blocks, hash_blocks
 from squill.engine.state.manifest import (
     ARRAY_TYPE,
@@ -122,6 +122,12 @@ class Journal:
     @staticmethod
     def _refuse_other(folder: Path, found: tuple[str, int] | None, expected: tuple[str, int] | None) -> None:
         if found != expected:
+            if expected is not None and found is not None:
+                raise CheckpointError(
+                    f"checkpoint: another run has gone on in {str(folder)!r}: it holds version {found[1]} of that "
+                    f"one, this query was at version {expected[1]}",
+                    "give a fresh folder; what is there is the other's and is left as it is.",
+                )
             what = "is gone from" if found is None else "of another run is in"
             raise CheckpointError(
                 f"checkpoint: a checkpoint {what} {str(folder)!r}",
@@ -133,7 +139,8 @@ class Journal:
     def _write(self, folder: Path, state: object) -> int:
         before = self._manifest
         version = before.version + 1
-        file = StateFile(folder, f"{version:08}-{secrets.token_hex(4)}{SUFFIX}", before.seed)
+        name = f"{version:08}-{secrets.token_hex(4)}{SUFFIX}"
+        file = StateFile(folder, name, before.seed, is_long=not before.leaves)
         try:
             after = Manifest(self._run, version, before.seed, self._plan, types=list(before.types))
             writer = _Version(file, before, after, self._hashes, self._known, self._next_chunk)
@@ -156,13 +163,15 @@ class Journal:
     def _commit(self, folder: Path, manifest: Manifest) -> int:
         used = {place.file for place in manifest.places}
         manifest.files = {name: size for name, size in manifest.files.items() if name in used}
-        self._refuse_other(folder, standing(folder), self._expected)
-        written = write_manifest(folder, manifest)
-        self._manifest = manifest
-        self._expected = manifest.run, manifest.version
-        for item in folder.iterdir():
-            if item.suffix == SUFFIX and item.name not in manifest.files and not self._is_in_use(item):
-                item.unlink(missing_ok=True)
+        # Two queries may have been restored from this folder: only one of them goes on in it.
+        with locked(folder):
+            self._refuse_other(folder, standing(folder), self._expected)
+            written = write_manifest(folder, manifest)
+            self._manifest = manifest
+            self._expected = manifest.run, manifest.version
+            for item in folder.iterdir():
+                if item.suffix == SUFFIX and item.name not in manifest.files and not self._is_in_use(item):
+                    item.unlink(missing_ok=True)
         return written
 
     # -- merging ------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def is_due(manifest: Manifest) -> bool:
 
 def merge(folder: Path, manifest: Manifest, name: str) -> Merged:
     """Write everything that the manifest names to a new file."""
-    file = StateFile(folder, name, manifest.seed)
+    file = StateFile(folder, name, manifest.seed, is_long=True)
     try:
         source = _Source(folder, manifest.seed)
         leaves = {path: file.add_pieces(source.leaf(leaf), leaf.size) for path, leaf in manifest.leaves.items()}

@@ -15,7 +15,9 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine.hashing import HASH_VERSION
 from squill.engine.state import manifest
+from squill.engine.state.belonging import STATE_VERSION
 from squill.engine.subscription import Subscription
 from squill.errors import CheckpointError, SourceStateError
 from squill.pushed import PushedSource
@@ -256,13 +258,81 @@ def test_methods_of_own_operators_are_part_of_the_plan(tmp_path: Path, monkeypat
         running(own(first=2), tmp_path)
 
 
-@pytest.mark.parametrize("what", ["state", "hash"])
-def test_another_version_of_state_is_refused(what: str, state: Path) -> None:
+@pytest.mark.parametrize(("what", "version"), [("state", STATE_VERSION), ("hash", HASH_VERSION)])
+@pytest.mark.parametrize("step", [-1, 1])
+def test_another_version_of_state_is_refused_and_left_alone(what: str, version: int, step: int, state: Path) -> None:
     found = manifest.read_manifest(state)
-    found.plan[what] = 99
+    assert found.plan[what] == version
+    found.plan[what] = version + step
     manifest.write_manifest(state, found)
-    with refused(f"holds {what} version 99, this version of Squill has 1"):
+    before = {item.name: item.read_bytes() for item in state.iterdir()}
+    with refused(
+        f"holds {what} version {version + step}, this version of Squill has {version}\n.*"
+        "restore it with the version of Squill that wrote it"
+    ):
         running(restore=state)
+    assert {item.name: item.read_bytes() for item in state.iterdir()} == before
+
+
+def test_fields_of_a_source_belong_to_the_version(state: Path) -> None:
+    """Other fields are another version: raise STATE_VERSION, then change this."""
+    (saved,) = manifest.read_manifest(state).tree["feeds"].values()
+    assert STATE_VERSION == 2
+    assert sorted(saved) == [
+        "begun", "buffer", "completed", "empty", "first_row_left", "last_punctuation", "pending", "pushes",
+    ]  # fmt: skip
+
+
+# -- one checkpoint, several queries --------------------------------------------------------------------------
+
+
+def test_queries_restored_from_one_checkpoint_go_on_independently(
+    state: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    fresh = tmp_path_factory.mktemp("fresh")
+    (one, first, mine), (two, second, other) = (running(restore=state) for _ in range(2))
+    one.push({"t": [2, 3], "k": [1, 1]})
+    two.push({"t": [4], "k": [2]})
+    first.checkpoint(state)
+    with refused("another run has gone on in .*: it holds version 2 of that one, this query was at version 1"):
+        second.checkpoint(state)
+    two.push({"t": [5], "k": [2]})
+    second.checkpoint(fresh)
+    one.push({"t": [6], "k": [1]})
+    first.checkpoint(state)
+    with refused("a checkpoint of another run is in"):
+        second.checkpoint(state)
+    again, _, restored = running(restore=state)
+    elsewhere, _, moved = running(restore=fresh)
+    for source in (one, two, again, elsewhere):
+        source.complete()
+    assert mine == restored == [(10, 20, 1, 4)]
+    assert other == moved == [(10, 20, 1, 1), (10, 20, 2, 2)]
+
+
+def test_two_queries_of_one_source_may_be_restored_from_one_checkpoint(state: Path) -> None:
+    source = sq.source({"t": pl.Int64, "k": pl.Int64}, start="t")
+    rows: list[Rows] = [[], []]
+    subscriptions = [counted(source).subscribe(appending(rows[i]), emit="closed", restore=state) for i in range(2)]
+    source.push({"t": 2, "k": 1})
+    subscriptions[1].checkpoint(state)
+    with refused("another run has gone on in"):
+        subscriptions[0].checkpoint(state)
+    source.complete()
+    assert rows == [[(10, 20, 1, 2)]] * 2
+
+
+@pytest.mark.parametrize("moved", ["push", "punctuate", "complete"])
+def test_a_source_that_has_moved_on_takes_no_restored_query(moved: str, state: Path) -> None:
+    source = sq.source({"t": pl.Int64, "k": pl.Int64}, start="t")
+    counted(source).subscribe(lambda f: None, emit="closed", restore=state)
+    {
+        "push": lambda: source.push({"t": 2, "k": 1}),
+        "punctuate": lambda: source.punctuate(7),
+        "complete": source.complete,
+    }[moved]()
+    with pytest.raises(SourceStateError, match="cannot be restored: it has begun"):
+        counted(source).subscribe(lambda f: None, emit="closed", restore=state)
 
 
 # -- misuse ---------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from squill.engine.state import direct
-from squill.engine.state.direct import BUFFER, DIRECT, LARGE, PAGE, BufferedFile
+from squill.engine.state.direct import BUFFER, DIRECT, PAGE, SHORT, BufferedFile
 
-SIZES = (0, 64, PAGE, LARGE - 64, LARGE + 64, BUFFER - 64, BUFFER, BUFFER + 64, 5 * BUFFER + LARGE + PAGE + 64)
+SIZES = (0, 64, PAGE, BUFFER - 64, BUFFER, BUFFER + 64, SHORT, SHORT + BUFFER + 3 * PAGE + 64)
 
 
 def content_of(size: int) -> np.ndarray[Any, Any]:
@@ -29,17 +29,18 @@ def put(file: BufferedFile, content: np.ndarray[Any, Any], step: int = 100_000) 
         first += len(room)
 
 
-def check_written(path: Path, size: int) -> None:
-    content, file = content_of(size), BufferedFile(path)
+def check_written(path: Path, size: int, *, is_long: bool = True) -> None:
+    content, file = content_of(size), BufferedFile(path, is_long=is_long)
     put(file, content)
     file.finish()
     assert file.size == size
     assert np.array_equal(np.fromfile(path, np.uint64), content)
 
 
+@pytest.mark.parametrize("is_long", [True, False])
 @pytest.mark.parametrize("size", SIZES)
-def test_every_byte_arrives(size: int, tmp_path: Path) -> None:
-    check_written(tmp_path / "file", size)
+def test_every_byte_arrives(size: int, is_long: bool, tmp_path: Path) -> None:
+    check_written(tmp_path / "file", size, is_long=is_long)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -78,7 +79,7 @@ def test_a_disk_that_refuses_direct_writes(
 
     monkeypatch.setattr(os, "pwrite", refuse)
     check_written(tmp_path / "file", size)
-    assert not calls or size >= LARGE
+    assert not calls or size > BUFFER
 
 
 def test_an_error_of_a_writing_thread_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +87,7 @@ def test_an_error_of_a_writing_thread_is_raised(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    file = BufferedFile(tmp_path / "file")
+    file = BufferedFile(tmp_path / "file", is_long=True)
     with pytest.raises(OSError, match="No space left"):
         put(file, content_of(6 * BUFFER))
     file.abandon()
@@ -94,13 +95,18 @@ def test_an_error_of_a_writing_thread_is_raised(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_abandoned_file_is_gone(tmp_path: Path) -> None:
-    file = BufferedFile(tmp_path / "file")
+    file = BufferedFile(tmp_path / "file", is_long=True)
     put(file, content_of(3 * BUFFER))
     file.abandon()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_large_files_do_not_fill_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_long", [True, False])
+def test_long_files_do_not_fill_the_page_cache(
+    is_long: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     try:
         os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | DIRECT))
     except OSError:
@@ -112,10 +118,10 @@ def test_large_files_do_not_fill_the_page_cache(tmp_path: Path, monkeypatch: pyt
         return write(file, data, offset)
 
     monkeypatch.setattr(os, "pwrite", noted)
-    check_written(tmp_path / "file", 2 * BUFFER + LARGE + 64)
-    assert sorted(writes) == [
-        (0, BUFFER, True), (BUFFER, BUFFER, True), (2 * BUFFER, LARGE, True), (2 * BUFFER + LARGE, 64, False),
-    ]  # fmt: skip
+    check_written(tmp_path / "file", SHORT + BUFFER + PAGE + 64, is_long=is_long)
+    cached = [offset for offset, _, direct in sorted(writes) if not direct]
+    assert cached == ([] if is_long else list(range(0, SHORT - BUFFER, BUFFER))) + [SHORT + BUFFER + PAGE]
+    assert sum(size for _, size, _ in writes) == SHORT + BUFFER + PAGE + 64
 
 
 def is_direct(file: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -272,9 +273,39 @@ def test_a_folder_belongs_to_one_run(tmp_path: Path) -> None:
     stored = StoredState(tmp_path)
     stored.go_on(second)
     second.checkpoint(tmp_path, {"a": 3})
-    with refused("a checkpoint of another run is in"):
+    with refused("another run has gone on in .*: it holds version 2 of that one, this query was at version 1"):
         first.checkpoint(tmp_path, {"a": 4})
     assert StoredState(tmp_path).read() == {"a": 3}
+
+
+def test_of_runs_that_commit_at_the_same_time_one_goes_on(tmp_path: Path) -> None:
+    array = np.arange(50_000)
+    Journal(PLAN).checkpoint(tmp_path, {"a": array})
+    for attempt in range(10):
+        journals, together, outcomes = [], threading.Barrier(4), list[Any]()
+        for _ in range(4):
+            stored, journal = StoredState(tmp_path), Journal(PLAN)
+            stored.read()
+            stored.go_on(journal)
+            journals.append(journal)
+
+        def go_on(number: int) -> None:
+            together.wait()  # noqa: B023 - joined below
+            try:
+                journals[number].checkpoint(tmp_path, {"a": np.full(50_000, 10 * attempt + number)})  # noqa: B023
+                outcomes.append(10 * attempt + number)  # noqa: B023
+            except CheckpointError as error:
+                outcomes.append(str(error))  # noqa: B023
+
+        threads = [threading.Thread(target=go_on, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(outcomes) == 4
+        (winner,) = [outcome for outcome in outcomes if isinstance(outcome, int)]
+        assert all("another run has gone on in" in outcome for outcome in outcomes if outcome != winner)
+        assert set(StoredState(tmp_path).read()["a"]) == {winner}
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
