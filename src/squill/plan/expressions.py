@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import polars as pl
 
@@ -79,11 +79,7 @@ class Expression:
 
     @cached_property
     def source_column(self) -> str | None:
-        tree = load_tree(self.serialised)
-        while isinstance(tree, dict) and ("Alias" in tree or "KeepName" in tree or "RenameAlias" in tree):
-            tree = tree["Alias"][0] if "Alias" in tree else tree.get("KeepName") or tree["RenameAlias"]["expr"]
-        name = tree.get("Column") if isinstance(tree, dict) else None
-        return None if name in (START, END) else name
+        return _source_column(self.serialised)
 
     @property
     def uses_end(self) -> bool:
@@ -113,7 +109,24 @@ class Expression:
 
 def column(name: str, dtype: pl.DataType) -> Expression:
     """Return the expression that is just the payload column `name`."""
-    return Expression(serialise(pl.col(name)), name, dtype, (name,))
+    return Expression(_column_text(name), name, dtype, (name,))
+
+
+# A plan names few columns many times, and each time would be a text written, or read, by Polars and by JSON.
+
+
+@lru_cache(maxsize=1024)
+def _column_text(name: str) -> str:
+    return serialise(pl.col(name))
+
+
+@lru_cache(maxsize=1024)
+def _source_column(serialised: str) -> str | None:
+    tree = load_tree(serialised)
+    while isinstance(tree, dict) and ("Alias" in tree or "KeepName" in tree or "RenameAlias" in tree):
+        tree = tree["Alias"][0] if "Alias" in tree else tree.get("KeepName") or tree["RenameAlias"]["expr"]
+    name = tree.get("Column") if isinstance(tree, dict) else None
+    return None if name in (START, END) else name
 
 
 def _with_column_names(tree: object, names: Mapping[str, str]) -> object:

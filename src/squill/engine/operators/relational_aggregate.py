@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import polars as pl
 
@@ -21,10 +22,11 @@ from squill.time import INFINITY
 
 __all__ = ["RelationalAggregateOperator", "can_lower"]
 
-Lowering = Callable[[pl.Expr, BoundAggregate], pl.Expr]
+Lowering = Callable[[Any, BoundAggregate], Any]
+"""From an expression to an expression, or from a Series to its number: Polars calls both the same."""
 
 
-def _largest(x: pl.Expr, call: BoundAggregate) -> pl.Expr:
+def _largest(x: Any, call: BoundAggregate) -> Any:
     # In our order NaN is the largest value; Polars' max leaves it out.
     return x.nan_max() if call.inputs[0].dtype.is_float() else x.max()
 
@@ -38,6 +40,11 @@ LOWERINGS: dict[str, Lowering] = {
     "min": lambda x, _: x.min(),
     "max": _largest,
 }
+
+
+def _kind(call: BoundAggregate) -> str:
+    """The kind of the aggregate over its masked inputs; see `masked_inputs`."""
+    return "count_not_null" if call.kind == "count" else call.kind
 
 
 def can_lower(node: Aggregate) -> bool:
@@ -123,17 +130,26 @@ class RelationalAggregateOperator(Operator):
 
     def _whole(self, frame: pl.DataFrame) -> list[pl.Series]:
         """The one row over everything; long integers are added exactly, which takes no longer than to wrap."""
-        exact: list[pl.Series] = []
-        others: list[pl.Expr] = []
+        found: list[pl.Series] = []
         for call in self._node.calls:
-            if not _may_overflow(call, frame.height):
-                others.append(self._lowered(call))
-                continue
-            total = exact_sum(frame.get_column(self._input_of[call.placeholder]))
-            if not -(2**63) <= total < 2**63:
-                raise _overflow(call)
-            exact.append(pl.Series(call.placeholder, [total], pl.Int64))
-        return [*exact, *(frame.lazy().select(*others).collect() if others else ())]
+            if call.inputs and call.inputs[0].dtype.is_temporal():
+                # A time of Python's would lose its nanoseconds.
+                found += frame.select(self._lowered(call)).get_columns()
+            else:
+                found.append(pl.Series(call.placeholder, [self._number(call, frame)], call.dtype))
+        return found
+
+    def _number(self, call: BoundAggregate, frame: pl.DataFrame) -> object:
+        if call.kind == "count" and call.where is None:
+            return frame.height
+        column = frame.get_column(self._input_of[call.placeholder])
+        if not _may_overflow(call, frame.height):
+            # Asked of the column itself: a query, which Polars plans, costs as much as the sum of a million rows.
+            return LOWERINGS[_kind(call)](column, call)
+        total = exact_sum(column)
+        if not -(2**63) <= total < 2**63:
+            raise _overflow(call)
+        return total
 
     def _by_key(self, frame: pl.DataFrame) -> list[pl.Series]:
         aggregates = [self._lowered(call) for call in self._node.calls]
@@ -150,8 +166,7 @@ class RelationalAggregateOperator(Operator):
         if call.kind == "count" and call.where is None:
             return pl.len().alias(call.placeholder)
         x = pl.col(self._input_of[call.placeholder])
-        kind = "count_not_null" if call.kind == "count" else call.kind
-        return LOWERINGS[kind](x, call).alias(call.placeholder)
+        return LOWERINGS[_kind(call)](x, call).alias(call.placeholder)
 
     def _exact(self, call: BoundAggregate) -> pl.Expr:
         """The exact sum beside the 64-bit one."""
