@@ -142,23 +142,16 @@ def _float_words(series: pl.Series) -> tuple[Int64s, Uint8s]:
 
 def hash_parts(parts: Sequence[Part]) -> Hashes:
     """Return the key hash per row of columns already taken apart by `part_of`."""
-    hashes = _hash_part(parts[0])
-    for part in parts[1:]:
-        kernels.combine_hashes(hashes, read_only(_hash_part(part)))
+    hashes = np.empty(len(parts[0].valid), dtype=np.uint64)
+    for number, part in enumerate(parts):
+        is_first = number == 0
+        if isinstance(part, Words):
+            kernels.hash_words(part.values, part.valid, part.has_nulls, part.is_unsigned, hashes, is_first)
+        elif isinstance(part, Bytes):
+            kernels.hash_bytes(part.offsets, part.data, part.valid, hashes, is_first)
+        else:
+            kernels.hash_limbs(part.high, part.low, part.valid, hashes, is_first)
     return read_only(hashes)
-
-
-def _hash_part(part: Part) -> Hashes:
-    if isinstance(part, Words):
-        out = np.empty(len(part.values), dtype=np.uint64)
-        kernels.hash_words(part.values, part.valid, part.has_nulls, part.is_unsigned, out)
-    elif isinstance(part, Bytes):
-        out = np.empty(len(part.offsets) - 1, dtype=np.uint64)
-        kernels.hash_bytes(part.offsets, part.data, part.valid, out)
-    else:
-        out = np.empty(len(part.high), dtype=np.uint64)
-        kernels.hash_limbs(part.high, part.low, part.valid, out)
-    return out
 
 
 def hash_columns(columns: Sequence[pl.Series]) -> Hashes:

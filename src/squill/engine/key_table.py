@@ -53,7 +53,6 @@ _FIRST_SLOTS = 256
 _FIRST_ARENA = 4096
 _MOST_SLOTS = 2**31 - 1
 _NO_LENGTHS = np.empty(0, dtype=np.int32)
-_NO_BYTES = np.empty(0, dtype=np.uint8)
 _NO_STARTS = read_only(np.empty(0, dtype=np.int64))
 
 
@@ -140,14 +139,17 @@ class KeyTable:
         hashes
             What `hash_columns` gives for them, if the caller has it.
         """
+        return self._look_up(columns, hashes, may_insert=True)
+
+    def _look_up(self, columns: Sequence[pl.Series], hashes: Hashes | None, *, may_insert: bool) -> Slots:
         parts = self._parts(columns)
         key_hashes = hash_parts(parts) if hashes is None else read_only(hashes)
         out = np.empty(len(key_hashes), dtype=np.int32)
         keys = self._keys.prepare(parts)
         row = 0
         while True:
-            code, row = self._keys.insert(
-                keys, key_hashes, row, self._table, self._hashes, self._free, self._state, out
+            code, row = self._keys.look_up(
+                keys, key_hashes, row, self._table, self._hashes, self._free, self._state, out, may_insert=may_insert
             )
             if code == kernels.DONE:
                 return out
@@ -182,11 +184,7 @@ class KeyTable:
         >>> table.find([pl.Series([8, 7])])
         array([-1,  0], dtype=int32)
         """
-        parts = self._parts(columns)
-        key_hashes = hash_parts(parts) if hashes is None else read_only(hashes)
-        out = np.empty(len(key_hashes), dtype=np.int32)
-        self._keys.find(self._keys.prepare(parts), key_hashes, self._table, out)
-        return out
+        return self._look_up(columns, hashes, may_insert=False)
 
     def _parts(self, columns: Sequence[pl.Series]) -> list[Part]:
         if len(columns) != len(self.dtypes):
@@ -314,11 +312,10 @@ class _Keys(Protocol):
     lengths: Array
 
     def prepare(self, parts: list[Part]) -> _Prepared: ...
-    def insert(
+    def look_up(
         self, keys: _Prepared, key_hashes: Hashes, row: int,
-        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots,
+        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots, *, may_insert: bool,
     ) -> tuple[int, int]: ...  # fmt: skip
-    def find(self, keys: _Prepared, key_hashes: Hashes, table: Int64s, out: Slots) -> None: ...
     def grow(self, size: int) -> None: ...
     def gather(self, slots: Slots, names: Sequence[str], end: int) -> list[pl.Series]: ...
     def save(self, capacity: int, state: Int64s) -> SavedKeys: ...
@@ -349,26 +346,19 @@ class _WordKeys:
             matrix[:, j] = part.values
         return read_only(matrix), read_only(nulls), nulls
 
-    def insert(
+    def look_up(
         self, keys: _Prepared, key_hashes: Hashes, row: int,
-        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots,
+        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots, *, may_insert: bool,
     ) -> tuple[int, int]:  # fmt: skip
         words, nulls, _ = keys
         if words.ndim == 1:
-            return kernels.insert_word(
-                words, nulls, key_hashes, row, self.saw_null,
+            return kernels.look_up_word(
+                words, nulls, key_hashes, row, self.saw_null, may_insert,
                 table, self.words.reshape(-1), self.nulls, hashes, free, state, out,
             )  # fmt: skip
-        return kernels.insert_words(
-            words, nulls, key_hashes, row, table, self.words, self.nulls, hashes, free, state, out
+        return kernels.look_up_words(
+            words, nulls, key_hashes, row, may_insert, table, self.words, self.nulls, hashes, free, state, out
         )
-
-    def find(self, keys: _Prepared, key_hashes: Hashes, table: Int64s, out: Slots) -> None:
-        words, nulls, _ = keys
-        if words.ndim == 1:
-            kernels.find_word(words, nulls, key_hashes, self.saw_null, table, self.words.reshape(-1), self.nulls, out)
-        else:
-            kernels.find_words(words, nulls, key_hashes, table, self.words, self.nulls, out)
 
     def grow(self, size: int) -> None:
         self.words = _resized(self.words, size)
@@ -433,16 +423,13 @@ class _ByteKeys:
             _put(part, data, cursor)
         return read_only(offsets), _checked(lengths), read_only(data)
 
-    def insert(
+    def look_up(
         self, keys: _Prepared, key_hashes: Hashes, row: int,
-        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots,
+        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots, *, may_insert: bool,
     ) -> tuple[int, int]:  # fmt: skip
-        return kernels.insert_bytes(
-            *keys, key_hashes, row, table, self.arena, self.starts, self.lengths, hashes, free, state, out
+        return kernels.look_up_bytes(
+            *keys, key_hashes, row, may_insert, table, self.arena, self.starts, self.lengths, hashes, free, state, out
         )
-
-    def find(self, keys: _Prepared, key_hashes: Hashes, table: Int64s, out: Slots) -> None:
-        kernels.find_bytes(*keys, key_hashes, table, self.arena, self.starts, self.lengths, out)
 
     def grow(self, size: int) -> None:
         self.starts = _resized(self.starts, size)
@@ -455,7 +442,9 @@ class _ByteKeys:
         if state[kernels.DEAD_BYTES] == 0:
             arena[:living] = self.arena[:living]
         else:
-            kernels.compact_arena(self.arena, self.starts, self.lengths, state, arena)
+            end = state[kernels.NEXT]
+            state[kernels.ARENA_END] = kernels.pack_bytes(self.arena, self.starts[:end], self.lengths[:end], arena)
+            state[kernels.DEAD_BYTES] = 0
         self.arena = arena
 
     def gather(self, slots: Slots, names: Sequence[str], end: int) -> list[pl.Series]:
@@ -488,16 +477,16 @@ class _ByteKeys:
         if valid is not None:
             np.maximum(lengths, 0, out=lengths)
         # Up to 12 bytes lie inside a view.
-        outside = int(lengths.sum(where=lengths > 12, dtype=np.int64))
-        copies = np.empty(outside, dtype=np.uint8) if 8 * outside < len(self.arena) else _NO_BYTES
+        point_outside = bool((lengths > 12).any())
+        source = self.arena
+        if point_outside:
+            size = int(lengths.sum(dtype=np.int64))
+            if 8 * size < len(source):
+                source = np.empty(size, dtype=np.uint8)
+                kernels.pack_bytes(self.arena, starts, lengths, source)
         views = np.zeros(4 * len(starts), dtype=np.int32)
-        kernels.make_views(self.arena, starts, lengths, kernels.BUFFER_SHIFT, copies, views, views.view(np.uint8))
-        if outside == 0:
-            buffers = []
-        elif len(copies) > 0:
-            buffers = _view_buffers(copies)
-        else:
-            buffers = _view_buffers(self.arena)
+        kernels.make_views(source, starts, lengths, kernels.BUFFER_SHIFT, views, views.view(np.uint8))
+        buffers = _view_buffers(source) if point_outside else []
         validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
         plain = pa.binary_view() if isinstance(dtype, pl.Binary) else pa.string_view()
         arrow = pa.Array.from_buffers(plain, len(starts), [validity, pa.py_buffer(views), *buffers])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from squill.engine.kernels.exists import EDGE, HIDDEN, hide, larger, show
-from squill.engine.kernels.jit import kernel
+from squill.engine.kernels.jit import allocating
 from squill.engine.kernels.join import LEFT, link, unlink
 
 __all__ = ["clip_by_starts"]
 
 
-@kernel
+@allocating
 def clip_by_starts(time, side, entry, is_start, slot, heads, following, preceding, shown_since, numbers, counter):
     """Show left rows until they end, or until a right row of their key begins.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.jit import allocating, inlined
 from squill.engine.kernels.join import LEFT, RIGHT, link, unlink
 
 __all__ = ["follow_counts", "follow_presence", "list_pairs"]
@@ -22,7 +22,7 @@ HIDDEN = -(2**63)  # in place of the begin of a part that is shown
 LEFT_ENDS, PAIR_ENDS, PAIR_BEGINS, LEFT_BEGINS = 0, 1, 2, 3
 
 
-@inlined
+@allocating
 def larger(array):
     bigger = np.empty((array.shape[0], 2 * array.shape[1]), array.dtype)
     bigger[:, : array.shape[1]] = array
@@ -43,7 +43,7 @@ def hide(out, n, t, e, shown_since, numbers):
     shown_since[e] = HIDDEN
 
 
-@kernel
+@allocating
 def follow_presence(
     time, side, entry, is_start, slot, negated, heads, following, preceding, shown_since, numbers, counter,
     was_present,
@@ -108,7 +108,7 @@ def follow_presence(
     return n, out
 
 
-@kernel
+@allocating
 def list_pairs(
     time, side, entry, is_start, slot, heads, l_following, l_preceding, r_following, r_preceding,
 ):  # fmt: skip
@@ -162,7 +162,7 @@ def list_pairs(
     return n, out
 
 
-@kernel
+@allocating
 def follow_counts(time, kind, left, passes, negated, matches, shown_since, numbers, counter, out):
     """Show left rows while they have matches (`negated`: while they have none).
 

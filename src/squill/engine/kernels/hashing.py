@@ -1,7 +1,8 @@
 """Loops of the stable key hash; the algorithm is written down in `squill.engine.hashing`.
 
-Every kernel here fills `out` with one 64-bit hash per row of one column. Nothing in this file may change
-a result without a new HASH_VERSION: placements on disk depend on it.
+Every kernel here fills `out` with one 64-bit hash per row of one column, or, if that is not the first column of
+the key, folds it into what is there. Nothing in this file may change a result without a new HASH_VERSION:
+placements on disk depend on it.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from squill.engine.kernels.jit import inlined, kernel
-from squill.engine.kernels.memory import load_half, load_word
+from squill.engine.kernels.formulas import formula
+from squill.engine.kernels.jit import kernel
+from squill.engine.kernels.memory import load_byte, load_half, load_word
 
 __all__ = [
     "NULL_HASH",
     "canonical_float_bits",
-    "combine_hashes",
     "hash_bytes",
     "hash_limbs",
     "hash_words",
-    "xxh64",
 ]
 
 Array = npt.NDArray[Any]
@@ -29,6 +29,13 @@ Array = npt.NDArray[Any]
 NULL_HASH = np.uint64(0x6E756C6C6E756C6C)  # "nullnull"
 NAN_BITS = np.int64(0x7FF8000000000000)
 WIDE = np.uint64(0xA0761D6478BD642F)
+
+U27 = np.uint64(27)
+U29 = np.uint64(29)
+U30 = np.uint64(30)
+U31 = np.uint64(31)
+U32 = np.uint64(32)
+U33 = np.uint64(33)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -40,142 +47,123 @@ XX_3 = np.uint64(0x165667B19E3779F9)
 XX_4 = np.uint64(0x85EBCA77C2B2AE63)
 XX_5 = np.uint64(0x27D4EB2F165667C5)
 
-U1 = np.uint64(1)
-U4 = np.uint64(4)
-U7 = np.uint64(7)
-U8 = np.uint64(8)
-U11 = np.uint64(11)
-U12 = np.uint64(12)
-U16 = np.uint64(16)
-U18 = np.uint64(18)
-U23 = np.uint64(23)
-U24 = np.uint64(24)
-U27 = np.uint64(27)
-U29 = np.uint64(29)
-U30 = np.uint64(30)
-U31 = np.uint64(31)
-U32 = np.uint64(32)
-U33 = np.uint64(33)
-U37 = np.uint64(37)
-U41 = np.uint64(41)
-U46 = np.uint64(46)
-U52 = np.uint64(52)
-U53 = np.uint64(53)
-U57 = np.uint64(57)
-U63 = np.uint64(63)
 
-
-@inlined
-def split_mix(x: np.uint64) -> np.uint64:
+def mixed(x: np.uint64) -> np.uint64:
     x = x + GOLDEN
     x = (x ^ (x >> U30)) * MIX_1
     x = (x ^ (x >> U27)) * MIX_2
     return x ^ (x >> U31)
 
 
-@inlined
+@formula
+def split_mix(x: np.uint64) -> np.uint64:
+    return mixed(x)
+
+
+@formula
 def wide_mix(high: np.uint64, low: np.uint64) -> np.uint64:
-    # high is 0 or all ones by the sign of low exactly when the value fits in a signed 64-bit integer.
-    if high == np.uint64(np.int64(low) >> 63):
-        return split_mix(low)
-    return split_mix(low ^ split_mix(high ^ WIDE))
+    return mixed(low ^ mixed(high ^ WIDE))
 
 
-@inlined
+@formula
+def combine(h: np.uint64, more: np.uint64) -> np.uint64:
+    h = h * GOLDEN + more
+    h = (h ^ (h >> U32)) * MIX_1
+    return h ^ (h >> U32)
+
+
+def rotated(x: np.uint64, bits: int) -> np.uint64:
+    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+
+def merged(h: np.uint64, lane: np.uint64) -> np.uint64:
+    return (h ^ (rotated(lane * XX_2, 31) * XX_1)) * XX_1 + XX_4
+
+
+@formula
 def xx_round(lane: np.uint64, word: np.uint64) -> np.uint64:
-    lane = lane + word * XX_2
-    return ((lane << U31) | (lane >> U33)) * XX_1
+    return rotated(lane + word * XX_2, 31) * XX_1
 
 
-@inlined
-def xx_merge(h: np.uint64, lane: np.uint64) -> np.uint64:
-    return (h ^ xx_round(np.uint64(0), lane)) * XX_1 + XX_4
+@formula
+def xx_lanes(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> np.uint64:
+    h = rotated(a, 1) + rotated(b, 7) + rotated(c, 12) + rotated(d, 18)
+    return merged(merged(merged(merged(h, a), b), c), d)
 
 
-@inlined
-def xxh64(data: Array, start: np.int64, end: np.int64) -> np.uint64:
-    """XXH64 with seed 0 of ``data[start:end]``."""
-    at = np.uint64(start)
-    stop = np.uint64(end)
-    length = stop - at
-    if length >= U32:
-        a = XX_1 + XX_2
-        b = XX_2
-        c = np.uint64(0)
-        d = np.uint64(0) - XX_1
-        while at + U32 <= stop:
-            a = xx_round(a, load_word(data, at))
-            b = xx_round(b, load_word(data, at + U8))
-            c = xx_round(c, load_word(data, at + U16))
-            d = xx_round(d, load_word(data, at + U24))
-            at += U32
-        h = ((a << U1) | (a >> U63)) + ((b << U7) | (b >> U57)) + ((c << U12) | (c >> U52)) + ((d << U18) | (d >> U46))
-        h = xx_merge(h, a)
-        h = xx_merge(h, b)
-        h = xx_merge(h, c)
-        h = xx_merge(h, d)
-    else:
-        h = XX_5
-    h += length
-    while at + U8 <= stop:
-        h ^= xx_round(np.uint64(0), load_word(data, at))
-        h = ((h << U27) | (h >> U37)) * XX_1 + XX_4
-        at += U8
-    if at + U4 <= stop:
-        h ^= load_half(data, at) * XX_1
-        h = ((h << U23) | (h >> U41)) * XX_2 + XX_3
-        at += U4
-    while at < stop:
-        h ^= np.uint64(data[at]) * XX_5
-        h = ((h << U11) | (h >> U53)) * XX_1
-        at += U1
+@formula
+def xx_word(h: np.uint64, word: np.uint64) -> np.uint64:
+    return rotated(h ^ (rotated(word * XX_2, 31) * XX_1), 27) * XX_1 + XX_4
+
+
+@formula
+def xx_half(h: np.uint64, half: np.uint64) -> np.uint64:
+    return rotated(h ^ (half * XX_1), 23) * XX_2 + XX_3
+
+
+@formula
+def xx_byte(h: np.uint64, byte: np.uint64) -> np.uint64:
+    return rotated(h ^ (byte * XX_5), 11) * XX_1
+
+
+@formula
+def xx_end(h: np.uint64) -> np.uint64:
     h = (h ^ (h >> U33)) * XX_2
     h = (h ^ (h >> U29)) * XX_3
     return h ^ (h >> U32)
 
 
 @kernel
-def hash_words(words: Array, valid: Array, has_nulls: bool, is_unsigned: bool, out: Array) -> None:
+def hash_words(words: Array, valid: Array, has_nulls: bool, is_unsigned: bool, out: Array, is_first: bool) -> None:
     """Hash int64 words: integers by value (`is_unsigned`: the words are bits of uint64), floats by bits."""
-    if is_unsigned:
-        for i in range(len(words)):
-            out[i] = wide_mix(np.uint64(0), np.uint64(words[i]))
-    else:
-        for i in range(len(words)):
-            out[i] = split_mix(np.uint64(words[i]))
-    if has_nulls:
-        for i in range(len(words)):
-            if valid[i] == 0:
-                out[i] = NULL_HASH
+    for i in range(len(words)):
+        h = split_mix(words[i])
+        if is_unsigned and words[i] < 0:
+            h = wide_mix(0, words[i])
+        if has_nulls and valid[i] == 0:
+            h = NULL_HASH
+        out[i] = h if is_first else combine(out[i], h)
 
 
 @kernel
-def hash_limbs(high: Array, low: Array, valid: Array, out: Array) -> None:
+def hash_limbs(high: Array, low: Array, valid: Array, out: Array, is_first: bool) -> None:
     """Hash 128-bit integers; those that fit in 64 bits hash as `hash_words` does."""
     for i in range(len(high)):
+        # high is 0 or -1 by the sign of low exactly when the value fits in a signed 64-bit integer.
+        h = split_mix(low[i]) if high[i] == low[i] >> 63 else wide_mix(high[i], low[i])
         if valid[i] == 0:
-            out[i] = NULL_HASH
-        else:
-            out[i] = wide_mix(np.uint64(high[i]), np.uint64(low[i]))
+            h = NULL_HASH
+        out[i] = h if is_first else combine(out[i], h)
 
 
 @kernel
-def hash_bytes(offsets: Array, data: Array, valid: Array, out: Array) -> None:
-    """Hash byte strings."""
+def hash_bytes(offsets: Array, data: Array, valid: Array, out: Array, is_first: bool) -> None:
+    """Hash byte strings by XXH64 with seed 0."""
     for i in range(len(out)):
-        if valid[i] == 0:
-            out[i] = NULL_HASH
-        else:
-            out[i] = xxh64(data, offsets[i], offsets[i + 1])
-
-
-@kernel
-def combine_hashes(hashes: Array, more: Array) -> None:
-    """Fold the next column's hashes into `hashes`, in place."""
-    for i in range(len(hashes)):
-        h = hashes[i] * GOLDEN + more[i]
-        h = (h ^ (h >> U32)) * MIX_1
-        hashes[i] = h ^ (h >> U32)
+        at = offsets[i]
+        end = offsets[i + 1]
+        h = XX_5
+        if end - at >= 32:
+            a, b, c, d = XX_1 + XX_2, XX_2, np.uint64(0), np.uint64(0) - XX_1
+            while at + 32 <= end:
+                a = xx_round(a, load_word(data, at))
+                b = xx_round(b, load_word(data, at + 8))
+                c = xx_round(c, load_word(data, at + 16))
+                d = xx_round(d, load_word(data, at + 24))
+                at += 32
+            h = xx_lanes(a, b, c, d)
+        h += np.uint64(end - offsets[i])
+        while at + 8 <= end:
+            h = xx_word(h, load_word(data, at))
+            at += 8
+        if at + 4 <= end:
+            h = xx_half(h, load_half(data, at))
+            at += 4
+        while at < end:
+            h = xx_byte(h, load_byte(data, at))
+            at += 1
+        h = xx_end(h) if valid[i] else NULL_HASH
+        out[i] = h if is_first else combine(out[i], h)
 
 
 @kernel

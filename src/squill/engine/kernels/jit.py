@@ -23,7 +23,7 @@ import numba
 from llvmlite import binding as llvm
 from numba.core import caching
 
-__all__ = ["CACHE_ENVIRONMENT_VARIABLE", "cache_folder", "inlined", "kernel"]
+__all__ = ["CACHE_ENVIRONMENT_VARIABLE", "allocating", "cache_folder", "inlined", "kernel"]
 
 CACHE_ENVIRONMENT_VARIABLE = "SQUILL_KERNEL_CACHE"
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -89,7 +89,16 @@ class _KernelCache(caching.FunctionCache):
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile `function` on first call, without the GIL, with its code cached on disk."""
+    """Compile `function` on first call, without the GIL, with its code cached on disk.
+
+    It may not make arrays (`allocating` may): so nothing in it counts references, which is work to compile, and a
+    call need not borrow every array it is given, which is half of what a call costs.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def allocating(function: Kernel) -> Kernel:
+    """Compile a kernel, or a helper of kernels, that makes arrays."""
     return _compiled(function)
 
 
@@ -98,7 +107,7 @@ def inlined(function: Kernel) -> Kernel:
 
     It is cached too, for the kernels that a later process compiles.
     """
-    compiled = _compiled(function, no_cpython_wrapper=True)
+    compiled = _compiled(function, no_cpython_wrapper=True, _nrt=False)
     if not numba.config.DISABLE_JIT:
         # Numba must not enter it among what Python calls: without a wrapper that would be a jump to nowhere.
         compiled._insert = _enter_nothing  # type: ignore[attr-defined]
@@ -106,9 +115,9 @@ def inlined(function: Kernel) -> Kernel:
     return compiled
 
 
-def _compiled(function: Kernel, **left_out: bool) -> Kernel:
+def _compiled(function: Kernel, **options: bool) -> Kernel:
     # Wrappers for callers in C and Python, which Numba makes for every function, are half of a small helper's time.
-    compiled: Kernel = numba.njit(nogil=True, no_cfunc_wrapper=True, **left_out)(function)
+    compiled: Kernel = numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     if not numba.config.DISABLE_JIT:
         compiled._cache = _KernelCache(function)  # type: ignore[attr-defined]
     return compiled

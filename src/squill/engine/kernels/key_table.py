@@ -5,6 +5,7 @@ then its slot; `EMPTY` is -1. A key's home is ``hash >> 32 & mask``, so the entr
 belongs: growing and closing gaps read nothing but the table, and a probe reads a key's values only when
 32 bits of hash agree. The low bits of the hash are left to placement, which chose the keys of this shard.
 
+Finding and inserting are one kernel, because two would be compiled one after the other for the same keys.
 Rows are looked up in blocks: one loop finds the entry with the right tag for every row, the next compares
 the keys (for byte strings: one reads where they lie, one compares), and the last does the rows left, in
 order, and inserts. So the processor waits for many cache lines at once instead of one row's, one after the
@@ -26,9 +27,9 @@ from squill.engine.kernels.memory import copy_bytes, load_half, same_bytes, stor
 
 __all__ = [
     "ARENA_END", "BAD_SLOT", "BUFFER_SHIFT", "DEAD_BYTES", "DONE", "EMPTY", "FREE", "GROW_ARENA", "GROW_SLOTS",
-    "GROW_TABLE", "LIVE", "LONGEST_KEY", "NEXT", "NO_KEY", "NULL", "STATE_SIZE", "byte_ranges", "compact_arena",
-    "fill_table", "find_bytes", "find_word", "find_words", "gather_words", "insert_bytes", "insert_word",
-    "insert_words", "make_views", "put_column", "rebuild_table", "release_slots", "take_column",
+    "GROW_TABLE", "LIVE", "LONGEST_KEY", "NEXT", "NO_KEY", "NULL", "STATE_SIZE", "byte_ranges", "fill_table",
+    "gather_words", "look_up_bytes", "look_up_word", "look_up_words", "make_views", "pack_bytes", "put_column",
+    "rebuild_table", "release_slots", "take_column",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -72,6 +73,16 @@ def has_tag(entry: np.int64, h: np.uint64) -> bool:
 
 
 @inlined
+def tagged_from(table: Array, at: np.uint64, h: np.uint64) -> np.uint64:
+    """Return the first place from `at` on that is empty or whose entry has the tag of `h`."""
+    mask = np.uint64(len(table) - 1)
+    at &= mask
+    while table[at] != EMPTY and not has_tag(table[at], h):
+        at = (at + U1) & mask
+    return at
+
+
+@inlined
 def tagged_slot(table: Array, h: np.uint64) -> np.int64:
     """Return the first slot with the tag of `h`, or -1: a guess, to be verified."""
     mask = np.uint64(len(table) - 1)
@@ -109,53 +120,33 @@ def new_slot(table: Array, at: np.uint64, h: np.uint64, hashes: Array, free: Arr
     return slot
 
 
-@inlined
-def seek_word(
-    table: Array, words: Array, nulls: Array, h: np.uint64, word: np.int64, null: int, check_nulls: bool
-) -> tuple[np.int64, np.uint64]:
-    """Return (slot or -1, place in the table) of a one-word key."""
-    mask = np.uint64(len(table) - 1)
-    at = (h >> U32) & mask
-    while True:
-        entry = table[at]
-        if entry == EMPTY:
-            return EMPTY, at
-        if has_tag(entry, h):
-            slot = entry & SLOT_BITS
-            if words[slot] == word and (not check_nulls or nulls[slot] == null):
-                return slot, at
-        at = (at + U1) & mask
-
-
-@inlined
-def guess_word(
-    keys: Array, key_nulls: Array, key_hashes: Array, row: int, end: int, check_nulls: bool,
-    table: Array, words: Array, nulls: Array, out: Array,
-) -> None:  # fmt: skip
-    """Fill `out` with the slots of the rows whose key is the first with its tag, -1 for the others."""
-    for i in range(row, end):
-        out[i] = tagged_slot(table, key_hashes[i])
-    for i in range(row, end):
-        slot = np.uint64(max(np.int64(out[i]), np.int64(0)))
-        if words[slot] != keys[i] or (check_nulls and nulls[slot] != key_nulls[i]):
-            out[i] = EMPTY
-
-
 @kernel
-def insert_word(
-    keys: Array, key_nulls: Array, key_hashes: Array, row: int, check_nulls: bool,
+def look_up_word(
+    keys: Array, key_nulls: Array, key_hashes: Array, row: int, check_nulls: bool, may_insert: bool,
     table: Array, words: Array, nulls: Array, hashes: Array, free: Array, state: Array, out: Array,
 ) -> Reached:  # fmt: skip
-    """Give each row's one-word key its slot, from `row` on."""
+    """Give each row's one-word key its slot, from `row` on; without `may_insert`, -1 to those that have none."""
     for block in range(row, len(out), BLOCK):
         end = min(block + BLOCK, len(out))
-        guess_word(keys, key_nulls, key_hashes, block, end, check_nulls, table, words, nulls, out)
+        for i in range(block, end):
+            out[i] = tagged_slot(table, key_hashes[i])
+        for i in range(block, end):
+            guess = np.uint64(max(np.int64(out[i]), np.int64(0)))
+            if words[guess] != keys[i] or (check_nulls and nulls[guess] != key_nulls[i]):
+                out[i] = EMPTY
         for i in range(block, end):
             if out[i] >= 0:
                 continue
             h = key_hashes[i]
-            slot, at = seek_word(table, words, nulls, h, keys[i], key_nulls[i], check_nulls)
-            if slot < 0:
+            at = tagged_from(table, h >> U32, h)
+            slot = table[at]
+            while slot != EMPTY:
+                slot &= SLOT_BITS
+                if words[slot] == keys[i] and (not check_nulls or nulls[slot] == key_nulls[i]):
+                    break
+                at = tagged_from(table, at + U1, h)
+                slot = table[at]
+            if slot == EMPTY and may_insert:
                 slot = new_slot(table, at, h, hashes, free, state)
                 if slot < 0:
                     return -slot, i
@@ -163,21 +154,6 @@ def insert_word(
                 nulls[slot] = key_nulls[i]
             out[i] = slot
     return DONE, len(out)
-
-
-@kernel
-def find_word(
-    keys: Array, key_nulls: Array, key_hashes: Array, check_nulls: bool,
-    table: Array, words: Array, nulls: Array, out: Array,
-) -> None:  # fmt: skip
-    """Look up each row's one-word key; -1 when absent."""
-    for block in range(0, len(out), BLOCK):
-        end = min(block + BLOCK, len(out))
-        guess_word(keys, key_nulls, key_hashes, block, end, check_nulls, table, words, nulls, out)
-        for i in range(block, end):
-            if out[i] < 0:
-                h = key_hashes[i]
-                out[i] = seek_word(table, words, nulls, h, keys[i], key_nulls[i], check_nulls)[0]
 
 
 @inlined
@@ -188,39 +164,33 @@ def same_words(keys: Array, row: np.int64, words: Array, slot: np.int64) -> bool
     return True
 
 
-@inlined
-def seek_words(
-    table: Array, words: Array, nulls: Array, h: np.uint64, keys: Array, row: np.int64, null: int
-) -> tuple[np.int64, np.uint64]:
-    mask = np.uint64(len(table) - 1)
-    at = (h >> U32) & mask
-    while True:
-        entry = table[at]
-        if entry == EMPTY:
-            return EMPTY, at
-        if has_tag(entry, h):
-            slot = entry & SLOT_BITS
-            if nulls[slot] == null and same_words(keys, row, words, slot):
-                return slot, at
-        at = (at + U1) & mask
-
-
 @kernel
-def insert_words(
-    keys: Array, key_nulls: Array, key_hashes: Array, row: int,
+def look_up_words(
+    keys: Array, key_nulls: Array, key_hashes: Array, row: int, may_insert: bool,
     table: Array, words: Array, nulls: Array, hashes: Array, free: Array, state: Array, out: Array,
 ) -> Reached:  # fmt: skip
-    """Give each row's key of several words its slot, from `row` on."""
+    """Give each row's key of several words its slot, from `row` on; see `look_up_word`."""
     for block in range(row, len(out), BLOCK):
         end = min(block + BLOCK, len(out))
         for i in range(block, end):
-            out[i] = seek_words(table, words, nulls, key_hashes[i], keys, i, key_nulls[i])[0]
+            out[i] = tagged_slot(table, key_hashes[i])
+        for i in range(block, end):
+            guess = max(np.int64(out[i]), np.int64(0))
+            if nulls[guess] != key_nulls[i] or not same_words(keys, i, words, guess):
+                out[i] = EMPTY
         for i in range(block, end):
             if out[i] >= 0:
                 continue
             h = key_hashes[i]
-            slot, at = seek_words(table, words, nulls, h, keys, i, key_nulls[i])
-            if slot < 0:
+            at = tagged_from(table, h >> U32, h)
+            slot = table[at]
+            while slot != EMPTY:
+                slot &= SLOT_BITS
+                if nulls[slot] == key_nulls[i] and same_words(keys, i, words, slot):
+                    break
+                at = tagged_from(table, at + U1, h)
+                slot = table[at]
+            if slot == EMPTY and may_insert:
                 slot = new_slot(table, at, h, hashes, free, state)
                 if slot < 0:
                     return -slot, i
@@ -231,111 +201,57 @@ def insert_words(
     return DONE, len(out)
 
 
-@kernel
-def find_words(
-    keys: Array, key_nulls: Array, key_hashes: Array, table: Array, words: Array, nulls: Array, out: Array
-) -> None:
-    """Look up each row's key of several words; -1 when absent."""
-    for i in range(len(out)):
-        out[i] = seek_words(table, words, nulls, key_hashes[i], keys, i, key_nulls[i])[0]
-
-
-# Byte strings come as where each begins in `data` and how long it is; null is a length of its own.
-
-
-@inlined
-def is_key(
-    data: Array, start: np.int64, length: np.int64, arena: Array, starts: Array, lengths: Array, slot: np.int64
-) -> bool:
-    return lengths[slot] == length and (length <= 0 or same_bytes(data, start, arena, starts[slot], length))
-
-
-@inlined
-def seek_bytes(
-    table: Array, arena: Array, starts: Array, lengths: Array,
-    h: np.uint64, data: Array, start: np.int64, length: np.int64,
-) -> tuple[np.int64, np.uint64]:  # fmt: skip
-    mask = np.uint64(len(table) - 1)
-    at = (h >> U32) & mask
-    while True:
-        entry = table[at]
-        if entry == EMPTY:
-            return EMPTY, at
-        if has_tag(entry, h):
-            slot = entry & SLOT_BITS
-            if is_key(data, start, length, arena, starts, lengths, slot):
-                return slot, at
-        at = (at + U1) & mask
-
-
-@inlined
-def guess_bytes(
-    key_starts: Array, key_lengths: Array, data: Array, key_hashes: Array, row: int, end: int,
-    table: Array, arena: Array, starts: Array, lengths: Array, out: Array,
-) -> None:  # fmt: skip
-    """Fill `out` with the slots of the rows whose key is the first with its tag, -1 for the others."""
-    for i in range(row, end):
-        out[i] = tagged_slot(table, key_hashes[i])
-    for i in range(row, end):
-        # Also fetches where the slot's bytes lie.
-        slot = max(np.int64(out[i]), np.int64(0))
-        if lengths[slot] != key_lengths[i] or starts[slot] < 0:
-            out[i] = EMPTY
-    for i in range(row, end):
-        slot = np.int64(out[i])
-        if slot >= 0 and not is_key(data, key_starts[i], key_lengths[i], arena, starts, lengths, slot):
-            out[i] = EMPTY
+# Byte strings come as where each begins in `data` and how long it is; null is a length of its own. Their kernels are
+# compiled when the first such key comes, so they do without min() and max(), each another function to compile.
 
 
 @kernel
-def insert_bytes(
-    key_starts: Array, key_lengths: Array, data: Array, key_hashes: Array, row: int,
+def look_up_bytes(
+    key_starts: Array, key_lengths: Array, data: Array, key_hashes: Array, row: int, may_insert: bool,
     table: Array, arena: Array, starts: Array, lengths: Array, hashes: Array, free: Array, state: Array, out: Array,
 ) -> Reached:  # fmt: skip
-    """Give each row's byte string its slot, from `row` on; new ones are copied to the arena."""
+    """Give each row's byte string its slot, from `row` on; see `look_up_word`. New ones are copied to the arena."""
     for block in range(row, len(out), BLOCK):
-        end = min(block + BLOCK, len(out))
-        guess_bytes(
-            key_starts, key_lengths, data, key_hashes, block, end, table, arena, starts, lengths, out
-        )  # fmt: skip
+        end = block + BLOCK if block + BLOCK < len(out) else len(out)  # noqa: FURB136
+        for i in range(block, end):
+            out[i] = tagged_slot(table, key_hashes[i])
+        for i in range(block, end):
+            guess = np.int64(out[i])
+            # Also fetches where the slot's bytes lie.
+            if guess >= 0 and (lengths[guess] != key_lengths[i] or starts[guess] < 0):
+                out[i] = EMPTY
+        for i in range(block, end):
+            guess = np.int64(out[i])
+            if guess >= 0 and not same_bytes(data, key_starts[i], arena, starts[guess], key_lengths[i]):
+                out[i] = EMPTY
         for i in range(block, end):
             if out[i] >= 0:
                 continue
             h = key_hashes[i]
             start = key_starts[i]
             length = key_lengths[i]
-            slot, at = seek_bytes(table, arena, starts, lengths, h, data, start, length)
-            if slot < 0:
+            at = tagged_from(table, h >> U32, h)
+            slot = table[at]
+            while slot != EMPTY:
+                slot &= SLOT_BITS
+                if lengths[slot] == length and same_bytes(data, start, arena, starts[slot], length):
+                    break
+                at = tagged_from(table, at + U1, h)
+                slot = table[at]
+            if slot == EMPTY and may_insert:
                 used = state[ARENA_END]
-                if used + length > len(arena):
+                reached = used + (length if length > 0 else 0)  # noqa: FURB136
+                if reached > len(arena):
                     return GROW_ARENA, i
                 slot = new_slot(table, at, h, hashes, free, state)
                 if slot < 0:
                     return -slot, i
                 starts[slot] = used
                 lengths[slot] = length
-                if length > 0:
-                    copy_bytes(data, start, length, arena, used)
-                    state[ARENA_END] = used + length
+                copy_bytes(data, start, reached - used, arena, used)
+                state[ARENA_END] = reached
             out[i] = slot
     return DONE, len(out)
-
-
-@kernel
-def find_bytes(
-    key_starts: Array, key_lengths: Array, data: Array, key_hashes: Array,
-    table: Array, arena: Array, starts: Array, lengths: Array, out: Array,
-) -> None:  # fmt: skip
-    """Look up each row's byte string; -1 when absent."""
-    for block in range(0, len(out), BLOCK):
-        end = min(block + BLOCK, len(out))
-        guess_bytes(
-            key_starts, key_lengths, data, key_hashes, block, end, table, arena, starts, lengths, out
-        )  # fmt: skip
-        for i in range(block, end):
-            if out[i] < 0:
-                h = key_hashes[i]
-                out[i] = seek_bytes(table, arena, starts, lengths, h, data, key_starts[i], key_lengths[i])[0]
 
 
 @inlined
@@ -422,17 +338,19 @@ def fill_table(hashes: Array, is_free: Array, table: Array) -> None:
 
 
 @kernel
-def compact_arena(arena: Array, starts: Array, lengths: Array, state: Array, target: Array) -> None:
-    """Copy the bytes of living slots to `target`, in slot order."""
-    end = np.int64(0)
-    for slot in range(state[NEXT]):
-        length = np.int64(lengths[slot])
+def pack_bytes(data: Array, starts: Array, lengths: Array, target: Array) -> int:
+    """Copy byte ranges to `target`, one after the other, and let `starts` say where they are now; return the end.
+
+    Those of negative length are left out.
+    """
+    end = 0
+    for i in range(len(starts)):
+        length = lengths[i]
         if length >= 0:
-            copy_bytes(arena, starts[slot], length, target, end)
-            starts[slot] = end
+            copy_bytes(data, starts[i], length, target, end)
+            starts[i] = end
             end += length
-    state[ARENA_END] = end
-    state[DEAD_BYTES] = 0
+    return end
 
 
 @kernel
@@ -465,29 +383,19 @@ def byte_ranges(slots: Array, starts: Array, lengths: Array, end: int, out_start
 
 
 @kernel
-def make_views(
-    arena: Array, starts: Array, lengths: Array, shift: int, copies: Array, views: Array, out: Array
-) -> None:
+def make_views(arena: Array, starts: Array, lengths: Array, shift: int, views: Array, out: Array) -> None:
     """Write Arrow string views (four 32-bit words each) of byte ranges of the arena; `out` is `views` as bytes.
 
     Up to 12 bytes lie inside the view. Longer ones point into the arena, cut in overlapping buffers that
-    begin every ``2 ** shift`` bytes, or, when `copies` is not empty and has room for all, into `copies`.
+    begin every ``2 ** shift`` bytes.
     """
-    do_copy = len(copies) > 0
-    end = np.int64(0)
     for i in range(len(starts)):
         start = starts[i]
-        length = np.int64(lengths[i])
+        length = lengths[i]
         views[4 * i] = length
-        if length <= 12:
-            copy_bytes(arena, start, length, out, 16 * i + 4)
-            continue
-        copy_bytes(arena, start, 4, out, 16 * i + 4)
-        if do_copy:
-            copy_bytes(arena, start, length, copies, end)
-            views[4 * i + 3] = end
-            end += length
-        else:
+        copy_bytes(arena, start, length if length < 12 else 12, out, 16 * i + 4)  # noqa: FURB136
+        if length > 12:
+            # Only the first four bytes stay.
             buffer = start >> shift
             views[4 * i + 2] = buffer
             views[4 * i + 3] = start - (buffer << shift)
@@ -509,15 +417,15 @@ def put_column(starts: Array, data: Array, valid: Array, width: int, target: Arr
         target[at] = valid[i]
         at += 1
         if valid[i]:
-            if width > 0:
-                copy_bytes(data, i * width, width, target, at)
-                at += width
-            else:
+            start = i * width
+            length = width
+            if width == 0:
                 start = starts[i]
                 length = starts[i + 1] - start
                 store_half(target, at, length)
-                copy_bytes(data, start, length, target, at + 4)
-                at += 4 + length
+                at += 4
+            copy_bytes(data, start, length, target, at)
+            at += length
         cursor[i] = at
 
 
@@ -529,14 +437,15 @@ def take_column(arena: Array, cursor: Array, width: int, out: Array, starts: Arr
     """
     for i in range(len(cursor)):
         at = cursor[i] + 1
-        length = np.int64(NULL)
+        cursor[i] = at
+        lengths[i] = NULL
         if arena[at - 1]:
+            length = np.int64(width)
             if width > 0:
-                length = np.int64(width)
                 copy_bytes(arena, at, width, out, i * width)
             else:
                 length = np.int64(load_half(arena, at))
                 at += 4
+            lengths[i] = length
+            cursor[i] = at + length
         starts[i] = at
-        lengths[i] = length
-        cursor[i] = at + max(length, 0)

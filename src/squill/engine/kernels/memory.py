@@ -16,8 +16,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 __all__ = [
-    "borrow", "copy_bytes", "load_half", "load_word", "memmove", "prefetch_word", "same_bytes", "store_half",
-    "store_word",
+    "borrow", "copy_bytes", "load_byte", "load_half", "load_word", "memmove", "prefetch_word", "same_bytes",
+    "store_half", "store_word",
 ]  # fmt: skip
 
 Bytes = NDArray[np.uint8]
@@ -92,6 +92,10 @@ if numba.config.DISABLE_JIT or numba.config.BOUNDSCHECK:
         return _load(data, at, 8)
 
     @numba.njit
+    def load_byte(data: Bytes, at: int) -> np.uint64:
+        return np.uint64(data[at])
+
+    @numba.njit
     def load_half(data: Bytes, at: int) -> np.uint64:
         return _load(data, at, 4)
 
@@ -149,7 +153,7 @@ else:
 
         return intrinsic(store)
 
-    load_word, load_half = _loader(64), _loader(32)
+    load_word, load_half, load_byte = _loader(64), _loader(32), _loader(8)
     store_word, store_half = _storer(64), _storer(32)
 
     @intrinsic
@@ -165,10 +169,13 @@ else:
 
     @intrinsic
     def same_bytes(_typing: Any, a: Any, a_start: Any, b: Any, b_start: Any, length: Any) -> Any:
+        """Compare `length` bytes, none when it is negative."""
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             a, a_start, b, b_start, length = arguments
             left = _pointer(context, builder, signature.args[0], a, a_start)
             right = _pointer(context, builder, signature.args[2], b, b_start)
+            length = builder.select(builder.icmp_signed(">", length, length.type(0)), length, length.type(0))
             kind = ir.FunctionType(ir.IntType(32), [cgutils.voidptr_t, cgutils.voidptr_t, ir.IntType(64)])
             call = cgutils.get_or_insert_function(builder.module, kind, "memcmp")
             return builder.icmp_signed("==", builder.call(call, [left, right, length]), ir.IntType(32)(0))

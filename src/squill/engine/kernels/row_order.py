@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.jit import allocating, inlined, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -278,7 +278,7 @@ def _sort_run(
     return moved
 
 
-@kernel
+@allocating
 def sort_ties(starts: Ints, runs: int, offsets: Ints, data: Bytes, order: Ints) -> bool:
     """Sort each run of `order`, which holds the numbers of encoded rows, stably; say whether any moved."""
     moved = False

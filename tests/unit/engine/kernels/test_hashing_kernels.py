@@ -18,7 +18,7 @@ def hashed_bytes(rows: list[bytes]) -> list[int]:
     offsets = read_only(np.cumsum([0, *map(len, rows)]))
     data = read_only(np.frombuffer(b"".join(rows), dtype=np.uint8))
     out = np.empty(len(rows), dtype=np.uint64)
-    kernels.hash_bytes(offsets, data, all_valid(len(rows)), out)
+    kernels.hash_bytes(offsets, data, all_valid(len(rows)), out, True)
     return out.tolist()
 
 
@@ -40,7 +40,7 @@ def test_a_string_and_its_zero_padded_copy_differ() -> None:
 def test_nulls_hash_to_the_constant() -> None:
     out = np.empty(2, dtype=np.uint64)
     words, valid = read_only(np.array([1, 1])), read_only(np.array([0, 1], dtype=np.uint8))
-    kernels.hash_words(words, valid, True, False, out)
+    kernels.hash_words(words, valid, True, False, out, True)
     assert out[0] == kernels.NULL_HASH
     assert out[1] != kernels.NULL_HASH
 
@@ -48,8 +48,8 @@ def test_nulls_hash_to_the_constant() -> None:
 def test_limbs_that_fit_hash_as_words() -> None:
     words = np.array([0, 1, -1, 2**63 - 1, -(2**63)])
     narrow, wide = np.empty(5, dtype=np.uint64), np.empty(5, dtype=np.uint64)
-    kernels.hash_words(read_only(words), all_valid(5), False, False, narrow)
-    kernels.hash_limbs(read_only(words >> 63), read_only(words), all_valid(5), wide)
+    kernels.hash_words(read_only(words), all_valid(5), False, False, narrow, True)
+    kernels.hash_limbs(read_only(words >> 63), read_only(words), all_valid(5), wide, True)
     assert narrow.tolist() == wide.tolist()
 
 
@@ -57,9 +57,9 @@ def test_limbs_that_do_not_fit_differ_from_their_low_word() -> None:
     low = read_only(np.array([5, -5, 5]))
     high = read_only(np.array([0, 0, 7]))
     out = np.empty(3, dtype=np.uint64)
-    kernels.hash_limbs(high, low, all_valid(3), out)
+    kernels.hash_limbs(high, low, all_valid(3), out, True)
     words = np.empty(3, dtype=np.uint64)
-    kernels.hash_words(low, all_valid(3), False, False, words)
+    kernels.hash_words(low, all_valid(3), False, False, words, True)
     assert (out == words).tolist() == [True, False, False]
 
 

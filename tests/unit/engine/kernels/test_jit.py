@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import numba
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.jit import allocating, inlined, kernel
 
 PROBE = """
 import numpy as np
@@ -72,3 +74,19 @@ def test_a_helper_of_kernels_refuses_to_be_called_from_python() -> None:
         with pytest.raises(TypeError, match="a helper of kernels"):
             doubled(3)
         assert quadrupled(3) == 12
+
+
+def test_only_an_allocating_kernel_makes_arrays() -> None:
+    @allocating
+    def allowed(size: int) -> npt.NDArray[np.float64]:
+        return np.zeros(size)
+
+    @kernel
+    def refused(size: int) -> npt.NDArray[np.float64]:
+        return np.zeros(size)
+
+    if numba.config.DISABLE_JIT:
+        pytest.skip("not compiled")
+    assert allowed(2).tolist() == [0.0, 0.0]
+    with pytest.raises(numba.core.errors.TypingError, match="Only accept returning of array passed into the function"):
+        refused(2)

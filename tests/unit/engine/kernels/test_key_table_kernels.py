@@ -28,14 +28,15 @@ class Table(NamedTuple):
         hashes = read_only(np.array(homes, dtype=np.uint64) << np.uint64(32))
         nulls = read_only(np.zeros(len(keys), dtype=np.uint8))
         out = np.full(len(keys), -9, dtype=np.int32)
-        code, reached = kernels.insert_word(read_only(np.array(keys)), nulls, hashes, row, False, *self, out)
+        code, reached = kernels.look_up_word(read_only(np.array(keys)), nulls, hashes, row, False, True, *self, out)
         return out.tolist(), code, reached
 
     def find(self, keys: list[int], homes: list[int]) -> list[int]:
         hashes = read_only(np.array(homes, dtype=np.uint64) << np.uint64(32))
         nulls = read_only(np.zeros(len(keys), dtype=np.uint8))
         out = np.full(len(keys), -9, dtype=np.int32)
-        kernels.find_word(read_only(np.array(keys)), nulls, hashes, False, self.entries, self.words, self.nulls, out)
+        code, reached = kernels.look_up_word(read_only(np.array(keys)), nulls, hashes, 0, False, False, *self, out)
+        assert (code, reached) == (kernels.DONE, len(keys))
         return out.tolist()
 
     def release(self, *slots: int) -> tuple[int, int]:
@@ -158,8 +159,8 @@ def insert_bytes(rows: list[bytes], arena_size: int) -> tuple[int, int, Array]:
     hashes = read_only(np.arange(len(rows), dtype=np.uint64) << np.uint64(32))
     arena = np.zeros(arena_size, dtype=np.uint8)
     table = small_table(places=64, slots=32)
-    code, row = kernels.insert_bytes(
-        offsets, read_only(np.diff(offsets)), data, hashes, 0,
+    code, row = kernels.look_up_bytes(
+        offsets, read_only(np.diff(offsets)), data, hashes, 0, True,
         table.entries, arena, np.zeros(32, dtype=np.int64), np.zeros(32, dtype=np.int32),
         table.hashes, table.free, table.state, np.zeros(len(rows), dtype=np.int32),
     )  # fmt: skip
@@ -180,15 +181,13 @@ def test_bytes_that_just_fit_fill_the_arena() -> None:
     assert bytes(arena) == b"abcdefghijklmnop"
 
 
-def test_compaction_keeps_the_bytes_of_living_slots() -> None:
+def test_packing_keeps_the_bytes_of_living_slots() -> None:
     arena = np.frombuffer(b"aaaBBccc", dtype=np.uint8).copy()
     starts, lengths = np.array([5, 3, 0]), np.array([3, -1, 3], dtype=np.int32)
-    state = np.zeros(kernels.STATE_SIZE, dtype=np.int64)
-    state[kernels.NEXT] = 3
     target = np.zeros(6, dtype=np.uint8)
-    kernels.compact_arena(arena, starts, lengths, state, target)
+    assert kernels.pack_bytes(arena, starts, lengths, target) == 6
     assert bytes(target) == b"cccaaa"
-    assert (starts[[0, 2]].tolist(), state[kernels.ARENA_END]) == ([0, 3], 6)
+    assert starts[[0, 2]].tolist() == [0, 3]
 
 
 def seen(views: Array, buffers: list[Array]) -> list[bytes]:
@@ -212,20 +211,9 @@ def test_views_point_into_overlapping_buffers_of_the_arena() -> None:
     lengths = np.array([len(string) for string in STRINGS], dtype=np.int32)
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     views = np.zeros(4 * len(STRINGS), dtype=np.int32)
-    kernels.make_views(arena, starts, lengths, 4, np.empty(0, dtype=np.uint8), views, views.view(np.uint8))
+    kernels.make_views(arena, starts, lengths, 4, views, views.view(np.uint8))
     buffers = [arena[start : start + 31] for start in range(0, len(arena), 16)]
     assert seen(views, buffers) == STRINGS
-
-
-def test_views_point_into_copies_of_just_the_long_strings() -> None:
-    arena = np.frombuffer(b"".join(STRINGS), dtype=np.uint8).copy()
-    lengths = np.array([len(string) for string in STRINGS], dtype=np.int32)
-    starts = np.cumsum(lengths, dtype=np.int64) - lengths
-    copies = np.empty(int(lengths[lengths > 12].sum()), dtype=np.uint8)
-    views = np.zeros(4 * len(STRINGS), dtype=np.int32)
-    kernels.make_views(arena, starts, lengths, 30, copies, views, views.view(np.uint8))
-    assert seen(views, [copies]) == STRINGS
-    assert bytes(copies) == b"".join(string for string in STRINGS if len(string) > 12)
 
 
 def test_encoded_columns_are_read_back_in_order() -> None:
