@@ -158,7 +158,7 @@ def checksum(data: pa.Buffer) -> int:
     offsets = np.array([0, len(content)])
     offsets.flags.writeable = False
     out = np.empty(1, np.uint64)
-    hash_bytes(offsets, content, all_valid(1), out)
+    hash_bytes(offsets, content, all_valid(1), out, True)
     return int(out.view(np.int64)[0])
 
 
