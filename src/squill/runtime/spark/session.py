@@ -83,6 +83,7 @@ def start_session(master: str, cores: int) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.task.cpus": str(cores),
+        "spark.driver.memory": f"{_driver_gibibytes()}g",
         "spark.python.daemon.module": "squill.runtime.spark.daemon",
         "spark.executorEnv.POLARS_MAX_THREADS": str(cores),
         "spark.executorEnv.PYTHONPATH": python_path,
@@ -93,6 +94,12 @@ def start_session(master: str, cores: int) -> SparkSession:
     with _environment():
         session: SparkSession = builder.getOrCreate()
     return session
+
+
+def _driver_gibibytes() -> int:
+    """Return a quarter of this machine's memory, 8 GiB at most: on a local master tasks' rows pass through it."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(8, total // 4 // 2**30))
 
 
 def _check_java() -> None:

@@ -75,7 +75,8 @@ DRIVER = -1
 """The wave of what the driver is to have."""
 
 BEFORE_ALL_TIME = -(2**63)
-ANSWER_ROWS = 1 << 20
+ANSWER_ROWS = 1 << 17
+"""Parcels of this many rows at most: the JVM copies each of them several times."""
 PARCELS_AHEAD = 16
 ROWS_FOR_SPARK = 10_000
 CARRIED = re.compile(r"squill-error:([A-Za-z0-9+/=]+):")
