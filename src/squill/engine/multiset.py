@@ -33,8 +33,14 @@ _WASTE_WORDS = 1 << 16
 _BLOCK_SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
+def _words(count: int) -> Ints:
+    if count > kernels.MOST_WORDS:
+        raise InternalError(f"ordered values would take {count * 8 / 2**30:.0f} GiB; 64 GiB can be addressed")
+    return np.empty(count, np.int64)
+
+
 def _empty_arena(slots: int, words: int) -> Ints:
-    arena = np.empty(words, np.int64)
+    arena = _words(words)
     top = kernels.HEADER + 2 * slots
     arena[:top] = 0
     arena[kernels.TOP] = top
@@ -94,6 +100,7 @@ class Multisets:
         if self._state.text is None:
             raise InternalError("byte strings for a family of multisets that orders by number")
         self._state = self._state._replace(text=kernels.ByteStrings(data, starts, lengths))
+        self._state.arena[kernels.VERSION] += 1  # an id may have become another string
 
     def ensure_slots(self, capacity: int) -> None:
         """Make the slots ``0 .. capacity - 1`` usable; new ones are empty."""
@@ -112,8 +119,8 @@ class Multisets:
         need = self._worst_case(operations)
         if top - live > live + _WASTE_WORDS:
             self._rebuild(self.slot_capacity, operations)
-        elif top + need > arena.size:
-            grown = np.empty(2 * (top + need), np.int64)
+        elif top + need + kernels.LANES > arena.size:
+            grown = _words(2 * (top + need))
             grown[:top] = arena[:top]
             self._state = self._state._replace(arena=grown)
 
@@ -176,7 +183,7 @@ class Multisets:
         arena = saved.get("arena")
         if arena is None or arena.size < kernels.HEADER or arena[kernels.TOP] != arena.size:
             raise StateFormatError("no saved family of multisets")
-        self._state = self._state._replace(arena=owned(arena))
+        self._state = self._state._replace(arena=np.append(arena, np.zeros(kernels.LANES, np.int64)))
 
     def _sizes(self) -> Ints:
         arena = self._state.arena
@@ -197,7 +204,7 @@ class Multisets:
         old = self._state.arena
         words = 2 * (self._live_words() + 2 * slots + self._worst_case(operations))
         arena = _empty_arena(slots, words)
-        arena[kernels.BLOCKS : kernels.HEADER] = old[kernels.BLOCKS : kernels.HEADER]
+        arena[kernels.BLOCKS : kernels.PATHS] = old[kernels.BLOCKS : kernels.PATHS]
         kernels.compact(old, arena)
         self._state = self._state._replace(arena=arena)
 

@@ -64,16 +64,17 @@ def blocks_of_slot(arena: NDArray[np.int64], at: int) -> Iterator[tuple[int, int
             yield node, LEAF
             return
         children, words = int(arena[node]), int(arena[node + 1])
-        assert 2 <= children <= (words - kernels.ENTRIES) // kernels.ENTRY
+        assert 2 <= children < words // 2
         assert words == kernels.NODE or height == 1
-        entries = arena[node + kernels.ENTRIES :][: kernels.ENTRY * children].reshape(children, 3)
-        assert entries[0, 0] == first
-        assert entries[:, 2].sum() == count
+        firsts = arena[node + kernels.FIRSTS :][:children]
+        links = arena[node + words // 2 + 1 :][:children]
+        assert firsts[0] == first
+        assert (links & kernels.COUNT).sum() == count
         yield node, words
-        for child_first, child, child_count in entries.tolist():
-            yield from walk(child, level - 1, child_first, child_count)
+        for child_first, link in zip(firsts.tolist(), links.tolist(), strict=True):
+            yield from walk(link >> kernels.LINK, level - 1, child_first, link & kernels.COUNT)
 
-    yield from walk(base, height, int(arena[base + kernels.ENTRIES]), n)
+    yield from walk(base, height, int(arena[base + kernels.FIRSTS]), n)
 
 
 def check_structure(family: Multisets) -> None:
@@ -132,7 +133,7 @@ def test_an_empty_slot_holds_no_block() -> None:
     family.apply(zeros(5000), np.ones(5000), codes)
     family.apply(zeros(5000), -np.ones(5000), codes[::-1])
     check_structure(family)
-    assert not family.state.arena[kernels.BLOCKS : kernels.HEADER].any()
+    assert not family.state.arena[kernels.BLOCKS : kernels.PATHS].any()
 
 
 @pytest.mark.parametrize("pattern", ["ascending", "descending", "random", "equal", "few"])
@@ -222,6 +223,11 @@ def test_reserve_covers_groups_that_all_grow_at_once(operations: int) -> None:
     before = int(family.state.arena[kernels.TOP])
     family.apply(np.arange(3009 - operations, 3009), np.ones(operations), np.arange(operations))
     assert int(family.state.arena[kernels.TOP]) - before <= need
+
+
+def test_more_than_can_be_addressed_is_an_error() -> None:
+    with pytest.raises(InternalError, match=r"ordered values would take .* GiB; 64 GiB can be addressed"):
+        Multisets().reserve(2**36)
 
 
 def test_new_slots_keep_the_old_ones() -> None:
@@ -326,9 +332,22 @@ def test_strings_may_be_replaced_by_longer_arrays() -> None:
     assert family.codes(0).tolist() == [2, 0, 1]
 
 
+def test_an_id_that_was_given_back_may_become_any_string() -> None:
+    family = Multisets(byte_order=True)
+    strings = [b"%04d" % k for k in range(300)] + [b"zzzz"]
+    set_strings(family, strings)
+    family.apply(zeros(300), np.ones(300), np.arange(300))
+    family.apply([0, 0], [1, -1], [300, 300])
+    set_strings(family, [*strings[:300], b""])
+    family.apply([0], [1], [300])
+    assert family.codes(0).tolist() == [300, *range(300)]
+    check_structure(family)
+
+
 FLOATS = st.lists(st.floats(allow_nan=False), min_size=2, max_size=2)
 
 
+@settings(deadline=None)  # the first call compiles
 @given(FLOATS)
 def test_float_codes_keep_the_order(pair: list[float]) -> None:
     a, b = float_codes(np.array(pair)).tolist()

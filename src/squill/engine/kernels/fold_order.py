@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.jit import bare_kernel, inlined, kernel
 from squill.engine.kernels.multiset import (
-    borrowed,
     copy_range,
     insert,
     kth,
@@ -129,7 +128,7 @@ def arrange(
     return n
 
 
-@kernel
+@bare_kernel
 def fold_positions(
     slots: Array, signs: Array, changes: Array, ends: Array, c_slot: Array, state: Any,
     references: Array, released: Array, kinds: Array, shares: Array, out: Array, sizes: Array,
@@ -138,7 +137,6 @@ def fold_positions(
 
     Returns (the change that removes what is not there, or -1; how many ids were released).
     """
-    state = borrowed(state)
     n_released = np.int64(0)
     d = np.int64(0)
     for c in range(len(ends) + 1):
@@ -279,7 +277,7 @@ def wanted(state: Any, slot: int, limit: int, prefixes: Array) -> int:
     return limit
 
 
-@kernel
+@bare_kernel
 def fold_lists(
     slots: Array, signs: Array, changes: Array, ends: Array, c_slot: Array, state: Any, references: Array,
     released: Array, limit: int, prefixes: Array, progress: Array, offsets: Array, out: Array,
@@ -289,7 +287,6 @@ def fold_lists(
     Stops where `out` is full; called again with the same arguments but `out`, it goes on. Returns a code
     and, when a change removes what is not there, that change or, when `out` is full, what the cell needs.
     """
-    state = borrowed(state)
     for c in range(progress[CELL], len(ends) + 1):
         stop = ends[c] if c < len(ends) else len(slots)
         for d in range(progress[CHANGE], stop):

@@ -22,8 +22,9 @@ from typing import Any, ClassVar
 import numba
 from llvmlite import binding as llvm
 from numba.core import caching
+from numba.core.options import DefaultOptions
 
-__all__ = ["CACHE_ENVIRONMENT_VARIABLE", "allocating", "cache_folder", "inlined", "kernel"]
+__all__ = ["CACHE_ENVIRONMENT_VARIABLE", "allocating", "always_inlined", "cache_folder", "inlined", "kernel"]
 
 CACHE_ENVIRONMENT_VARIABLE = "SQUILL_KERNEL_CACHE"
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -88,13 +89,17 @@ class _KernelCache(caching.FunctionCache):
     _impl_class = _KernelCacheImpl
 
 
+# Numba without its counting of references to arrays. Not public, so done without where it is gone.
+_UNCOUNTED = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+
+
 def kernel(function: Kernel) -> Kernel:
     """Compile `function` on first call, without the GIL, with its code cached on disk.
 
     It may not make arrays (`allocating` may): so nothing in it counts references, which is work to compile, and a
     call need not borrow every array it is given, which is half of what a call costs.
     """
-    return _compiled(function, _nrt=False)
+    return _compiled(function, **_UNCOUNTED)
 
 
 def allocating(function: Kernel) -> Kernel:
@@ -107,7 +112,19 @@ def inlined(function: Kernel) -> Kernel:
 
     It is cached too, for the kernels that a later process compiles.
     """
-    compiled = _compiled(function, no_cpython_wrapper=True, _nrt=False)
+    return _helper(function, **_UNCOUNTED)
+
+
+def always_inlined(function: Kernel) -> Kernel:
+    """Compile a short helper of kernels that is never called: LLVM is left no choice.
+
+    An array is seven arguments, so that a call may cost more than what it does.
+    """
+    return _helper(function, forceinline=True, **_UNCOUNTED)
+
+
+def _helper(function: Kernel, **options: bool) -> Kernel:
+    compiled = _compiled(function, no_cpython_wrapper=True, **options)
     if not numba.config.DISABLE_JIT:
         # Numba must not enter it among what Python calls: without a wrapper that would be a jump to nowhere.
         compiled._insert = _enter_nothing  # type: ignore[attr-defined]

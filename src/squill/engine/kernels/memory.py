@@ -1,4 +1,4 @@
-"""What a loop may ask of memory beyond loads and stores: several bytes at once, move, borrow, fetch ahead.
+"""What a loop may ask of memory beyond loads and stores: several bytes at once, move, compare, fetch ahead.
 
 None of these is bounds-checked: callers keep inside their arrays. In the checked run (``NUMBA_BOUNDSCHECK=1``)
 those over bytes are loops of checked loads and stores.
@@ -16,9 +16,13 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 __all__ = [
-    "borrow", "copy_bytes", "load_byte", "load_half", "load_word", "memmove", "prefetch_word", "same_bytes",
+    "LANES", "borrow", "copy_bytes", "count_at_most", "load_byte", "load_half", "load_word", "memmove", "prefetch_word",
+    "same_bytes",
     "store_half", "store_word",
 ]  # fmt: skip
+
+LANES = 16
+"""How many words `count_at_most` looks at."""
 
 Bytes = NDArray[np.uint8]
 
@@ -27,11 +31,11 @@ if numba.config.DISABLE_JIT:
     def memmove(arena: NDArray[np.int64], source: int, target: int, words: int) -> None:
         arena[target : target + words] = arena[source : source + words]
 
-    def borrow(array: NDArray[Any]) -> NDArray[Any]:
-        return array
-
     def prefetch_word(arena: NDArray[np.int64], at: int) -> None:
         pass
+
+    def count_at_most(arena: NDArray[np.int64], at: int, code: int) -> int:
+        return int(np.argmax(np.append(arena[at : at + LANES] > code, True)))
 
 else:
 
@@ -47,18 +51,6 @@ else:
         return types.void(arena, types.int64, types.int64, types.int64), generate
 
     @intrinsic
-    def borrow(_typing: Any, array: Any) -> Any:
-        """Return a view that owns nothing: counting its references is a test for null, not an atomic."""
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            view = context.make_array(signature.args[0])(context, builder, arguments[0])
-            view.meminfo = cgutils.get_null_value(view.meminfo.type)
-            view.parent = cgutils.get_null_value(view.parent.type)
-            return view._getvalue()
-
-        return array(array), generate
-
-    @intrinsic
     def prefetch_word(_typing: Any, arena: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -70,6 +62,28 @@ else:
             return context.get_dummy_value()
 
         return types.void(arena, types.int64), generate
+
+    @intrinsic
+    def count_at_most(_typing: Any, arena: Any, at: Any, code: Any) -> Any:
+        """Return how many of the `LANES` words from `at` on come before the first that is greater than `code`."""
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array, at, code = arguments
+            data = context.make_array(signature.args[0])(context, builder, array).data
+            vector = ir.VectorType(ir.IntType(64), LANES)
+            pointer = builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
+            words = builder.load(pointer, align=8)
+            lane = ir.Constant(ir.IntType(32), 0)
+            undefined = ir.Constant(vector, ir.Undefined)
+            one = builder.insert_element(undefined, code, lane)
+            every = builder.shuffle_vector(
+                one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+            )
+            greater = builder.bitcast(builder.icmp_signed(">", words, every), ir.IntType(LANES))
+            wide = builder.or_(builder.zext(greater, ir.IntType(64)), ir.Constant(ir.IntType(64), 1 << LANES))
+            return builder.cttz(wide, ir.Constant(ir.IntType(1), 1))
+
+        return types.int64(arena, types.int64, types.int64), generate
 
 
 def _load(data: Bytes, at: int, size: int) -> np.uint64:

@@ -6,22 +6,25 @@ of keys of which nearly all hold a few codes and some hold millions.
 Idea: a small group is one sorted run in a block of 4, 8, ... 64 words of an arena. A group of more
 than 64 codes is a B+ tree: its leaves are blocks of 64 words, its nodes blocks of 64 to 512 words with
 the first code, the address and the number of codes of each child. Freed blocks wait in one list per
-size. Trees are split and merged on the way down, so only the counts of a removal walk back up.
+size. An operation walks to a leaf and changes it and the counts above; only where that leaf is full or
+thin is the tree first split or merged, from the root down.
 
-Invariants: a node's entry holds exactly the first code and the number of codes below it; a root has
+Invariants: a node holds exactly the first code and the number of codes of each child; a root has
 two children or more; a leaf is never empty; a node of fewer than 512 words is the root of a tree of
 height 1. An operation takes no more words than `reserve` in ``squill.engine.multiset`` has promised
 it, so no operation can fail.
 
-Cost: memory traffic decides, since few groups are in the cache. A small group is its slot and the
-lines of its run; a tree of 100,000 codes is a path through two nodes and the 512 bytes of a leaf.
+Cost: waiting for memory decides, since few groups are in the cache, then branches that are guessed
+wrong. A small group is its slot and the lines of its run; a tree of 100,000 codes is a path through two
+nodes and the 512 bytes of a leaf. So a loop that knows its operations beforehand calls `prefetch`, which
+walks ahead; the operation then takes the path that the walk has left.
 
 The arena is one int64 array: control words, the table of slots, then blocks. Codes are compared as
 integers or, when the state carries byte strings, as ids of byte strings by their bytes; equal strings
 must have equal ids. Which of the two is part of the state's type, so each is compiled by itself.
 
 The operations are kernels rather than inlined helpers, so that a fold that calls them finds them on
-disk: it compiles in a second instead of five. LLVM inlines them all the same.
+disk: it compiles in a second instead of five.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from squill.engine.kernels.jit import inlined, kernel
-from squill.engine.kernels.memory import borrow, memmove, prefetch_word
+from squill.engine.kernels.jit import always_inlined, inlined, kernel
+from squill.engine.kernels.memory import LANES, count_at_most, memmove, prefetch_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,15 +44,18 @@ __all__ = [
     "CAPACITY",
     "FREE",
     "HEADER",
+    "LANES",
     "LEAF",
+    "MOST_WORDS",
     "NODE",
+    "PATHS",
     "SLOTS",
     "SMALLEST",
     "TOP",
+    "VERSION",
     "ByteStrings",
     "MultisetState",
     "apply_changes",
-    "borrowed",
     "clear",
     "code_floats",
     "compact",
@@ -68,26 +74,39 @@ SMALLEST = 4
 LEAF = 64
 NODE = 512
 SHORT = 16  # up to here a linear search beats all others
+GROUP = 8  # how many operations `prefetch` takes at a time
 
-# A node: the number of children and the block's size, then for each child its first code, address and
-# number of codes.
-ENTRIES = 2
-CHILD = 1
-COUNT = 2
-ENTRY = 3
-FANOUT = (NODE - ENTRIES) // ENTRY
+# A node: the number of children and the block's size, the first code of each child, and from the middle on
+# a link to each child: its address << LINK | its number of codes. A child of a tree of height 4, which
+# 64 GiB of arena do not outgrow, has fewer than 2**30 codes.
+FIRSTS = 2
+LINK = 30
+COUNT = (1 << LINK) - 1
+MOST_WORDS = 1 << 63 - LINK
+FANOUT = NODE // 2 - 1
 THIN_LEAF = LEAF // 4
 THIN_NODE = FANOUT // 4
 
-# Control words. FREE and BLOCKS are indexed by block size / 4: the head of the free list (0 when empty)
-# and the number of blocks in use.
+# Paths lately walked, each with room for six levels. A path: the slot's address, the code, the version for
+# which it holds, the address of its last pair, and for each level a pair, the node and the number of the child.
+N_PATHS = 64
+PATH = 16
+PATH_CODE = 1
+PATH_VERSION = 2
+PATH_LAST = 3
+PAIRS = 4
+
+# Control words. VERSION grows whenever a path may have become another. FREE and BLOCKS are indexed by
+# block size / 4: the head of the free list (0 when empty) and the number of blocks in use.
 TOP = 0
 SLOTS = 1
 CAPACITY = 2
-PATH = 8
+VERSION = 3
+STACK = 8
 FREE = 40
 BLOCKS = FREE + NODE // 4 + 1
-HEADER = BLOCKS + NODE // 4 + 1
+PATHS = BLOCKS + NODE // 4 + 1
+HEADER = PATHS + N_PATHS * PATH
 
 # A slot is two words: the address of its block, then size << 16 | room. The room is the block's size
 # or, for a tree, TREE + height; an empty slot is all zero.
@@ -115,7 +134,7 @@ class MultisetState(NamedTuple):
     text: ByteStrings | None
 
 
-@inlined
+@always_inlined
 def _move(arena: NDArray[np.int64], source: int, target: int, words: int) -> None:
     if words > 0:
         # Dead loads, except under NUMBA_BOUNDSCHECK: a memmove is not checked.
@@ -145,13 +164,13 @@ def _release(arena: NDArray[np.int64], block: int, words: int) -> None:
 
 
 @inlined
-def _rank_bytes(arena: NDArray[np.int64], text: ByteStrings, base: int, n: int, stride: int, code: int) -> int:
+def _rank_bytes(arena: NDArray[np.int64], text: ByteStrings, base: int, n: int, code: int) -> int:
     data, starts, lengths = text
     start, length = starts[code], lengths[code]
     low, high = 0, n
     while low < high:
         middle = (low + high) >> 1
-        other = arena[base + stride * middle]
+        other = arena[base + middle]
         other_start, other_length = starts[other], lengths[other]
         shared = min(length, other_length)
         k = 0
@@ -165,41 +184,42 @@ def _rank_bytes(arena: NDArray[np.int64], text: ByteStrings, base: int, n: int, 
     return low
 
 
-@inlined
+@always_inlined
 def _rank(arena: NDArray[np.int64], text: ByteStrings | None, base: int, n: int, code: int) -> int:
     """Return how many of the `n` sorted codes at `base` are at most `code`."""
     if text is not None:
-        return _rank_bytes(arena, text, base, n, np.int64(1), code)
-    # Every 16th code, then the 16: no branch on the data, and two waits for memory instead of six.
-    # Unsigned, because numba wraps signed indices around.
-    start, steps, rest = np.uint64(base), np.uint64(0), np.uint64(0)
-    for k in range(np.uint64(15), np.uint64(n), np.uint64(16)):
+        return _rank_bytes(arena, text, base, n, code)
+    # The last of every 16 codes, then 16 at once: no branch on the data, and two waits for memory instead of
+    # six. What lies behind the n codes is read, but not counted. Unsigned, because numba wraps signed indices.
+    start, steps = np.uint64(base), np.uint64(0)
+    for k in range(np.uint64(LANES - 1), np.uint64(n), np.uint64(LANES)):
         steps += np.uint64(arena[start + k] <= code)
-    steps <<= np.uint64(4)
-    start += steps
-    for k in range(min(np.uint64(n) - steps, np.uint64(16))):
-        rest += np.uint64(arena[start + np.uint64(k)] <= code)
-    return np.int64(steps + rest)
+    first = np.int64(steps) * LANES
+    arena[base + first], arena[base + first + LANES - 1]  # dead, except under NUMBA_BOUNDSCHECK
+    return min(first + count_at_most(arena, base + first, code), n)
 
 
-@inlined
-def _entry_of(arena: NDArray[np.int64], text: ByteStrings | None, node: int, code: int) -> int:
-    """Return the address of the entry of the last child that may hold `code`."""
-    n = arena[node]
-    if text is not None:
-        rank = _rank_bytes(arena, text, node + ENTRIES, n, np.int64(ENTRY), code)
-        return node + ENTRIES + ENTRY * max(rank - 1, 0)
-    at, left = np.uint64(node + ENTRIES), np.uint64(n)
-    while left > np.uint64(1):  # a select per halving, no branch on the data
-        half = left >> np.uint64(1)
-        step = np.uint64(ENTRY) * half
-        at += step * np.uint64(arena[at + step] <= code)
-        left -= half
-    return np.int64(at)
+@always_inlined
+def _links(arena: NDArray[np.int64], node: int) -> int:
+    """Return the address of a node's first link."""
+    return node + 1 + (arena[node + 1] >> 1)
 
 
-@inlined
-def _insert_sorted(arena: NDArray[np.int64], text: ByteStrings | None, base: int, n: int, code: int) -> None:
+@always_inlined
+def _count_of(arena: NDArray[np.int64], link: int) -> int:
+    """Return how many codes the child has whose link is at address `link`."""
+    return arena[link] & COUNT
+
+
+@always_inlined
+def _child_of(arena: NDArray[np.int64], text: ByteStrings | None, node: int, code: int) -> int:
+    """Return the number of the last child that may hold `code`."""
+    return max(_rank(arena, text, node + FIRSTS, arena[node], code) - 1, 0)
+
+
+@always_inlined
+def _insert_sorted(arena: NDArray[np.int64], text: ByteStrings | None, base: int, n: int, code: int) -> int:
+    """Insert into the `n` sorted codes at `base`; return how many come before."""
     if text is None and n <= SHORT:
         one = np.uint64(1)
         start, at = np.uint64(base), np.uint64(base + n)
@@ -207,80 +227,86 @@ def _insert_sorted(arena: NDArray[np.int64], text: ByteStrings | None, base: int
             arena[at] = arena[at - one]
             at -= one
         arena[at] = code
-    else:
-        rank = _rank(arena, text, base, n, code)
-        _move(arena, base + rank, base + rank + 1, n - rank)
-        arena[base + rank] = code
+        return np.int64(at - start)
+    rank = _rank(arena, text, base, n, code)
+    _move(arena, base + rank, base + rank + 1, n - rank)
+    arena[base + rank] = code
+    return rank
 
 
 @inlined
-def _transfer(arena: NDArray[np.int64], level: int, source: int, target: int, n: int) -> int:
-    """Move `n` codes of leaves, which are level 0, or entries of nodes; return how many codes that is."""
+def _transfer(arena: NDArray[np.int64], level: int, source: int, i: int, target: int, j: int, n: int) -> int:
+    """Move `n` codes of leaves, which are level 0, or children of nodes, from the i-th on to the j-th place.
+
+    Returns how many codes that is.
+    """
     if level == 0:
-        _move(arena, source, target, n)
+        _move(arena, source + i, target + j, n)
         return n
     codes = 0
+    links, to = _links(arena, source) + i, _links(arena, target) + j
     for k in range(n):
-        codes += arena[source + ENTRY * k + COUNT]
-    _move(arena, source, target, ENTRY * n)
+        codes += arena[links + k] & COUNT
+    _move(arena, links, to, n)
+    _move(arena, source + FIRSTS + i, target + FIRSTS + j, n)
     return codes
 
 
 @inlined
-def _split(arena: NDArray[np.int64], node: int, entry: int, level: int, keep: int, code: int) -> None:
-    """Move all but `keep` of what the full child of an entry holds to a new child after it.
-
-    A new leaf that gets nothing is about to get `code`.
-    """
-    child = arena[entry + CHILD]
-    if level == 0:
-        fresh = _allocate(arena, np.int64(LEAF))
-        codes = _transfer(arena, level, child + keep, fresh, LEAF - keep)
-        first = arena[fresh] if keep < LEAF else code
-    else:
-        fresh = _allocate(arena, np.int64(NODE))
-        source, target = child + ENTRIES + ENTRY * keep, fresh + ENTRIES
-        codes = _transfer(arena, level, source, target, FANOUT - keep)
-        arena[child] = keep
-        arena[fresh] = FANOUT - keep
-        arena[fresh + 1] = NODE
-        first = arena[target]
-    arena[entry + COUNT] -= codes
-    entry += ENTRY
-    _move(arena, entry, entry + ENTRY, node + ENTRIES + ENTRY * arena[node] - entry)
-    arena[node] += 1
-    arena[entry] = first
-    arena[entry + CHILD] = fresh
-    arena[entry + COUNT] = codes
+def _shift_children(arena: NDArray[np.int64], node: int, k: int, by: int) -> None:
+    """Move the children from the k-th on by one place; a node has one child more or less then."""
+    links, n = _links(arena, node), arena[node] - k
+    _move(arena, node + FIRSTS + k, node + FIRSTS + k + by, n)
+    _move(arena, links + k, links + k + by, n)
+    arena[node] += by
 
 
 @inlined
-def _even(arena: NDArray[np.int64], node: int, entry: int, level: int) -> None:
-    """Merge the children of an entry and the next, or share evenly what one child cannot hold."""
-    left, right = arena[entry + CHILD], arena[entry + ENTRY + CHILD]
-    n, m, room, width = arena[entry + COUNT], arena[entry + ENTRY + COUNT], LEAF, 1
-    a, b = left, right
+def _split(arena: NDArray[np.int64], node: int, k: int, level: int, keep: int) -> None:
+    """Move all but `keep` of what the full k-th child holds to a new child after it."""
+    link = _links(arena, node) + k
+    child = arena[link] >> LINK
+    if level == 0:
+        fresh = _allocate(arena, np.int64(LEAF))
+        codes = _transfer(arena, level, child, keep, fresh, 0, LEAF - keep)
+        first = arena[fresh]
+    else:
+        fresh = _allocate(arena, np.int64(NODE))
+        arena[fresh + 1] = NODE
+        codes = _transfer(arena, level, child, keep, fresh, 0, FANOUT - keep)
+        arena[child] = keep
+        arena[fresh] = FANOUT - keep
+        first = arena[fresh + FIRSTS]
+    arena[link] -= codes
+    _shift_children(arena, node, k + 1, 1)
+    arena[node + FIRSTS + k + 1] = first
+    arena[link + 1] = fresh << LINK | codes
+
+
+@inlined
+def _even(arena: NDArray[np.int64], node: int, k: int, level: int) -> None:
+    """Merge the k-th child and the next, or share evenly what one child cannot hold."""
+    link = _links(arena, node) + k
+    left, right = arena[link] >> LINK, arena[link + 1] >> LINK
+    n, m, room, first = arena[link] & COUNT, arena[link + 1] & COUNT, LEAF, 0
     if level > 0:
-        n, m, room, width = arena[left], arena[right], FANOUT, ENTRY
-        a, b = left + ENTRIES, right + ENTRIES
+        n, m, room, first = arena[left], arena[right], FANOUT, FIRSTS
     target = n + m if n + m <= room else (n + m) >> 1
     if n < target:
-        moved = _transfer(arena, level, b, a + width * n, target - n)
-        _move(arena, b + width * (target - n), b, width * (n + m - target))
+        moved = _transfer(arena, level, right, 0, left, n, target - n)
+        _transfer(arena, level, right, target - n, right, 0, n + m - target)
     else:
-        _move(arena, b, b + width * (n - target), width * m)
-        moved = -_transfer(arena, level, a + width * target, b, n - target)
+        _transfer(arena, level, right, 0, right, n - target, m)
+        moved = -_transfer(arena, level, left, target, right, 0, n - target)
     if level > 0:
         arena[left] = target
         arena[right] = n + m - target
-    arena[entry + COUNT] += moved
-    entry += ENTRY
-    arena[entry + COUNT] -= moved
-    arena[entry] = arena[b]
+    arena[link] += moved
+    arena[link + 1] -= moved
+    arena[node + FIRSTS + k + 1] = arena[right + first]
     if target == n + m:
         _release(arena, right, arena[right + 1] if level > 0 else LEAF)
-        arena[node] -= 1
-        _move(arena, entry + ENTRY, entry, node + ENTRIES + ENTRY * arena[node] - entry)
+        _shift_children(arena, node, k + 2, -1)
 
 
 @inlined
@@ -288,9 +314,10 @@ def _resize_root(arena: NDArray[np.int64], at: int, words: int) -> int:
     """Move the root of the slot at address `at` to a block of `words`; return its address."""
     old = arena[at]
     root = _allocate(arena, words)
-    _move(arena, old, root, ENTRIES + ENTRY * arena[old])
-    _release(arena, old, arena[old + 1])
+    arena[root] = arena[old]
     arena[root + 1] = words
+    _transfer(arena, np.int64(1), old, 0, root, 0, arena[old])
+    _release(arena, old, arena[old + 1])
     arena[at] = root
     return root
 
@@ -303,105 +330,113 @@ def _raise_root(arena: NDArray[np.int64], at: int, height: int) -> int:
     root = _allocate(arena, words)
     arena[root] = 1
     arena[root + 1] = words
-    arena[root + ENTRIES] = arena[old + ENTRIES] if height > 0 else arena[old]
-    arena[root + ENTRIES + CHILD] = old
-    arena[root + ENTRIES + COUNT] = n
+    arena[root + FIRSTS] = arena[old + FIRSTS] if height > 0 else arena[old]
+    arena[_links(arena, root)] = old << LINK | n
     arena[at] = root
     arena[at + 1] = n << 16 | (TREE + height + 1)
     return root
 
 
 @kernel
-def _tree_insert(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int) -> None:
-    """Insert into the group of the slot at address `at`: a tree, or a full leaf that becomes one."""
-    node, n = arena[at], arena[at + 1] >> 16
+def _new_path(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int, path: int) -> None:
+    """Walk to the leaf of `code` in the tree of the slot at address `at`, and write down the path."""
+    node, pair = arena[at], path + PAIRS
+    for _ in range((arena[at + 1] & ROOM) - TREE):
+        k = _child_of(arena, text, node, code)
+        arena[pair] = node
+        arena[pair + 1] = k
+        pair += 2
+        node = arena[_links(arena, node) + k] >> LINK
+    arena[path] = at
+    arena[path + PATH_CODE] = code
+    arena[path + PATH_VERSION] = arena[VERSION]
+    arena[path + PATH_LAST] = pair - 2
+
+
+@always_inlined
+def _walk(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int) -> int:
+    """Return the address of the path to the leaf of `code` in the tree of the slot at address `at`.
+
+    The walk is made once, by `prefetch` if it was called, and remembered until a path may be another.
+    """
+    path = PATHS + PATH * ((code ^ code >> 21 ^ code >> 42) & (N_PATHS - 1))
+    if arena[path] != at or arena[path + PATH_CODE] != code or arena[path + PATH_VERSION] != arena[VERSION]:
+        _new_path(arena, text, at, code, path)
+    return path
+
+
+@always_inlined
+def _last_link(arena: NDArray[np.int64], path: int) -> int:
+    """Return the link to the leaf of a path."""
+    last = arena[path + PATH_LAST]
+    return arena[_links(arena, arena[last]) + arena[last + 1]]
+
+
+@always_inlined
+def _count(arena: NDArray[np.int64], path: int, by: int) -> None:
+    """Let there be one code more or less in the leaf of a path."""
+    for pair in range(path + PAIRS, arena[path + PATH_LAST] + 2, 2):
+        arena[_links(arena, arena[pair]) + arena[pair + 1]] += by
+    arena[arena[path] + 1] += by * ONE
+
+
+@inlined
+def _set_first(arena: NDArray[np.int64], path: int, code: int) -> None:
+    """Let `code` be the first of the leaf of a path, and of every node whose first leaf that is."""
+    pair = arena[path + PATH_LAST]
+    arena[arena[pair] + FIRSTS + arena[pair + 1]] = code
+    while pair > path + PAIRS and arena[pair + 1] == 0:
+        pair -= 2
+        arena[arena[pair] + FIRSTS + arena[pair + 1]] = code
+
+
+@kernel
+def _make_room(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int) -> None:
+    """Let the leaf of `code` have room, and no node on the way be full; a full small group becomes a tree."""
+    arena[VERSION] += 1
+    node = arena[at]
     height = max((arena[at + 1] & ROOM) - TREE, 0)
-    if height > 0 and arena[node] == (arena[node + 1] - ENTRIES) // ENTRY and arena[node + 1] < NODE:
+    if height > 0 and arena[node] == (arena[node + 1] >> 1) - 1 and arena[node + 1] < NODE:
         node = _resize_root(arena, at, 2 * arena[node + 1])
     elif height == 0 or arena[node] == FANOUT:
         node = _raise_root(arena, at, height)
         height += 1
     rightmost = True
     for level in range(height - 1, -1, -1):
-        entry = _entry_of(arena, text, node, code)
-        rightmost = rightmost and entry == node + ENTRIES + ENTRY * (arena[node] - 1)
-        n = arena[entry + COUNT]
-        keep = 0
+        k = _child_of(arena, text, node, code)
+        rightmost = rightmost and k == arena[node] - 1
+        child = arena[_links(arena, node) + k] >> LINK
         if level > 0:
-            if arena[arena[entry + CHILD]] == FANOUT:
-                keep = FANOUT // 2
-        elif n == LEAF:
-            # Codes that only grow, such as arrival numbers, leave full leaves behind.
-            appends = rightmost and _rank(arena, text, arena[entry + CHILD], n, code) == LEAF
-            keep = LEAF if appends else LEAF // 2
-        if keep > 0:
-            _split(arena, node, entry, level, keep, code)
-            entry = _entry_of(arena, text, node, code)
-            n = arena[entry + COUNT]
-        arena[entry + COUNT] = n + 1
-        if entry == node + ENTRIES and _rank(arena, text, entry, np.int64(1), code) == 0:
-            arena[entry] = code
-        node = arena[entry + CHILD]
-    _insert_sorted(arena, text, node, n, code)
-    arena[at + 1] += ONE
-
-
-@inlined
-def _thicken(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int) -> int:
-    """Walk to the leaf of `code`, leaving no thin block on the way; return the height of the tree.
-
-    The entries on the path are left in the control words. A root with one child gives way to it.
-    """
-    node, tag = arena[at], arena[at + 1]
-    height = (tag & ROOM) - TREE
-    if height == 1 and arena[node + 1] > LEAF and arena[node] <= arena[node + 1] // (4 * ENTRY):
-        node = _resize_root(arena, at, arena[node + 1] >> 1)
-    path = PATH
-    for level in range(height - 1, -1, -1):
-        entry = _entry_of(arena, text, node, code)
-        if level == 0:
-            thin = arena[entry + COUNT] <= THIN_LEAF
+            if arena[child] == FANOUT:
+                _split(arena, node, k, level, FANOUT // 2)
         else:
-            thin = arena[arena[entry + CHILD]] <= THIN_NODE
-        if thin:
-            last = node + ENTRIES + ENTRY * (arena[node] - 1)
-            _even(arena, node, entry if entry < last else entry - ENTRY, level)
-            entry = _entry_of(arena, text, node, code)
-        child = arena[entry + CHILD]
-        if arena[node] == 1:  # only a root has so few
-            height -= 1
-            arena[at] = child
-            arena[at + 1] = (tag & ~ROOM) | (TREE + height if height > 0 else LEAF)
-            _release(arena, node, arena[node + 1])
-        else:
-            arena[path] = entry
-            arena[path + 1] = entry - node - ENTRIES
-            path += 2
-        node = child
-    return height
+            # Codes that only grow, such as arrival numbers, leave nearly full leaves behind.
+            appends = rightmost and _rank(arena, text, child, np.int64(LEAF), code) == LEAF
+            _split(arena, node, k, level, LEAF - 1 if appends else LEAF // 2)
+        node = arena[_links(arena, node) + _child_of(arena, text, node, code)] >> LINK
 
 
 @kernel
-def _tree_remove(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int) -> bool:
-    height = _thicken(arena, text, at, code)
-    if height == 0:
-        return _small_remove(arena, text, at, code)
-    path = PATH + 2 * height - 2
-    entry = arena[path]
-    leaf, n = arena[entry + CHILD], arena[entry + COUNT]
-    k = _rank(arena, text, leaf, n, code) - 1
-    if k < 0 or arena[leaf + k] != code:
-        return False
-    _move(arena, leaf + k + 1, leaf + k, n - k - 1)
-    while path >= PATH:
-        entry = arena[path]
-        arena[entry + COUNT] -= 1
-        if k == 0:
-            arena[entry] = arena[leaf]
-            k = arena[path + 1]
-        path -= 2
-    arena[at + 1] -= ONE
-    return True
+def _thicken(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int) -> None:
+    """Leave no thin block on the way to the leaf of `code`; a root with one child gives way to it."""
+    arena[VERSION] += 1
+    node, tag = arena[at], arena[at + 1]
+    height = (tag & ROOM) - TREE
+    if height == 1 and arena[node + 1] > LEAF and arena[node] <= arena[node + 1] >> 3:
+        node = _resize_root(arena, at, arena[node + 1] >> 1)
+    for level in range(height - 1, -1, -1):
+        k = _child_of(arena, text, node, code)
+        link = arena[_links(arena, node) + k]
+        thin = link & COUNT <= THIN_LEAF if level == 0 else arena[link >> LINK] <= THIN_NODE
+        if thin:
+            _even(arena, node, min(k, arena[node] - 2), level)
+            link = arena[_links(arena, node) + _child_of(arena, text, node, code)]
+        if arena[node] == 1:  # only a root has so few
+            height -= 1
+            arena[at] = link >> LINK
+            arena[at + 1] = (tag & ~ROOM) | (TREE + height if height > 0 else LEAF)
+            _release(arena, node, arena[node + 1])
+        node = link >> LINK
 
 
 @inlined
@@ -448,35 +483,25 @@ def _small_remove(arena: NDArray[np.int64], text: ByteStrings | None, at: int, c
 
 
 @kernel
-def borrowed(state: MultisetState) -> MultisetState:
-    """Return the state as a view that owns nothing; a kernel with a loop calls this once, first.
-
-    Without it every operation counts references to the arrays up and down, atomically.
-    """
-    return MultisetState(borrow(state[0]), _borrow_text(state[1]))
-
-
-@inlined
-def _borrow_text(text: ByteStrings | None) -> ByteStrings | None:
-    if text is None:
-        return None
-    return ByteStrings(borrow(text[0]), borrow(text[1]), borrow(text[2]))
-
-
-@kernel
 def insert(state: MultisetState, slot: int, code: int) -> None:
     """Add one occurrence of `code` to the multiset of `slot`."""
     arena, text = state
     at = arena[SLOTS] + 2 * slot
     tag = arena[at + 1]
     room, n = tag & ROOM, tag >> 16
-    if room >= TREE or n == LEAF:
-        _tree_insert(arena, text, at, code)
+    if room < TREE and n < LEAF:
+        if n == room:
+            _resize(arena, at, max(2 * room, SMALLEST))
+        _insert_sorted(arena, text, arena[at], n, code)
+        arena[at + 1] += ONE
         return
-    if n == room:
-        _resize(arena, at, max(2 * room, SMALLEST))
-    _insert_sorted(arena, text, arena[at], n, code)
-    arena[at + 1] += ONE
+    if room < TREE or _last_link(arena, _walk(arena, text, at, code)) & COUNT == LEAF:
+        _make_room(arena, text, at, code)
+    path = _walk(arena, text, at, code)
+    link = _last_link(arena, path)
+    _count(arena, path, 1)
+    if _insert_sorted(arena, text, link >> LINK, link & COUNT, code) == 0:
+        _set_first(arena, path, code)
 
 
 @kernel
@@ -486,25 +511,46 @@ def remove(state: MultisetState, slot: int, code: int) -> bool:
     at = arena[SLOTS] + 2 * slot
     if (arena[at + 1] & ROOM) < TREE:
         return _small_remove(arena, text, at, code)
-    return _tree_remove(arena, text, at, code)
+    if _last_link(arena, _walk(arena, text, at, code)) & COUNT <= THIN_LEAF:
+        _thicken(arena, text, at, code)
+        if (arena[at + 1] & ROOM) < TREE:
+            return _small_remove(arena, text, at, code)
+    path = _walk(arena, text, at, code)
+    link = _last_link(arena, path)
+    leaf, n = link >> LINK, link & COUNT
+    rank = _rank(arena, text, leaf, n, code)
+    if rank == 0 or arena[leaf + rank - 1] != code:
+        return False
+    _move(arena, leaf + rank, leaf + rank - 1, n - rank)
+    _count(arena, path, -1)
+    if rank == 1:
+        arena[VERSION] += 1
+        _set_first(arena, path, arena[leaf])
+    return True
 
 
 @kernel
 def prefetch(state: MultisetState, slots: NDArray[np.int32], codes: NDArray[np.int64], row: int) -> None:
-    """Ask the memory, in three steps, for what the operations 24, 16 and 8 rows after `row` will touch.
+    """Ask the memory for what the operations after `row` will touch; to be called before each of them.
 
-    Optional: it changes nothing, and halves the time of a loop whose groups are not in the cache.
+    Every eighth call looks ahead, for eight operations each: far ahead for the slots, nearer for their blocks,
+    and nearest for the leaves. The walks to the leaves stand together so that they wait for memory together.
+    Optional: it changes no multiset, and halves the time of a loop whose groups are not in the cache.
     """
+    if row & (GROUP - 1):
+        return
     arena, text = state
-    table = arena[SLOTS]
-    if row + 24 < slots.size:
-        prefetch_word(arena, table + 2 * slots[row + 24])
-        base = arena[table + 2 * slots[row + 16]]
-        for line in range(0, 16, 8):
-            prefetch_word(arena, base + line)
-        at = table + 2 * slots[row + 8]
+    table, n = arena[SLOTS], slots.size
+    for i in range(min(row + 3 * GROUP, n), min(row + 4 * GROUP, n)):
+        prefetch_word(arena, table + 2 * slots[i])
+    for i in range(min(row + 2 * GROUP, n), min(row + 3 * GROUP, n)):
+        base = arena[table + 2 * slots[i]]
+        prefetch_word(arena, base)
+        prefetch_word(arena, base + 8)
+    for i in range(min(row + GROUP, n), min(row + 2 * GROUP, n)):
+        at = table + 2 * slots[i]
         if (arena[at + 1] & ROOM) >= TREE:
-            leaf = arena[_entry_of(arena, text, arena[at], codes[row + 8]) + CHILD]
+            leaf = _last_link(arena, _walk(arena, text, at, codes[i])) >> LINK
             for line in range(0, LEAF, 8):
                 prefetch_word(arena, leaf + line)
 
@@ -521,7 +567,7 @@ def smallest(state: MultisetState, slot: int) -> int:
     """Return the first code of `slot`, which must not be empty."""
     arena = state[0]
     at = arena[SLOTS] + 2 * slot
-    return arena[arena[at] + (ENTRIES if (arena[at + 1] & ROOM) >= TREE else 0)]
+    return arena[arena[at] + (FIRSTS if (arena[at + 1] & ROOM) >= TREE else 0)]
 
 
 @kernel
@@ -532,9 +578,8 @@ def largest(state: MultisetState, slot: int) -> int:
     node, tag = arena[at], arena[at + 1]
     n = tag >> 16
     for _ in range((tag & ROOM) - TREE):
-        entry = node + ENTRIES + ENTRY * (arena[node] - 1)
-        n = arena[entry + COUNT]
-        node = arena[entry + CHILD]
+        link = arena[_links(arena, node) + arena[node] - 1]
+        node, n = link >> LINK, link & COUNT
     return arena[node + n - 1]
 
 
@@ -545,19 +590,18 @@ def _locate(arena: NDArray[np.int64], slot: int, k: int) -> tuple[int, int]:
     node, tag = arena[at], arena[at + 1]
     n = tag >> 16
     for _ in range((tag & ROOM) - TREE):
-        entry = node + ENTRIES
+        link = _links(arena, node)
         if 2 * k < n:
-            while k >= arena[entry + COUNT]:
-                k -= arena[entry + COUNT]
-                entry += ENTRY
+            while k >= _count_of(arena, link):
+                k -= _count_of(arena, link)
+                link += 1
         else:  # from the back, which is where large percentiles and top-k look
             k -= n
-            entry += ENTRY * arena[node]
+            link += arena[node]
             while k < 0:
-                entry -= ENTRY
-                k += arena[entry + COUNT]
-        n = arena[entry + COUNT]
-        node = arena[entry + CHILD]
+                link -= 1
+                k += _count_of(arena, link)
+        node, n = arena[link] >> LINK, arena[link] & COUNT
     return node + k, n - k
 
 
@@ -585,18 +629,18 @@ def copy_range(state: MultisetState, slot: int, k: int, n: int, out: NDArray[np.
 
 @kernel
 def _clear_tree(arena: NDArray[np.int64], root: int, height: int) -> None:
-    arena[PATH] = root
-    arena[PATH + 1] = 0
-    path = PATH
-    while path >= PATH:
+    arena[STACK] = root
+    arena[STACK + 1] = 0
+    path = STACK
+    while path >= STACK:
         node, i = arena[path], arena[path + 1]
         arena[path + 1] = i + 1
         if i == arena[node]:
             _release(arena, node, arena[node + 1])
             path -= 2
             continue
-        child = arena[node + ENTRIES + ENTRY * i + CHILD]
-        if path == PATH + 2 * height - 2:
+        child = arena[_links(arena, node) + i] >> LINK
+        if path == STACK + 2 * height - 2:
             _release(arena, child, np.int64(LEAF))
         else:
             path += 2
@@ -610,6 +654,7 @@ def clear(state: MultisetState, slot: int) -> None:
     arena = state[0]
     at = arena[SLOTS] + 2 * slot
     base, room = arena[at], arena[at + 1] & ROOM
+    arena[VERSION] += 1
     arena[at] = 0
     arena[at + 1] = 0
     if room >= TREE:
@@ -644,22 +689,23 @@ def compact(arena: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         at = target[SLOTS] + 2 * slot
         target[at] = block
         target[at + 1] = tag
-        target[PATH] = block
-        target[PATH + 1] = 0
-        path = PATH if room >= TREE else 0
-        while path >= PATH:
+        target[STACK] = block
+        target[STACK + 1] = 0
+        path = STACK if room >= TREE else 0
+        while path >= STACK:
             node, i = target[path], target[path + 1]
             target[path + 1] = i + 1
             if i == target[node]:
                 path -= 2
                 continue
-            entry = node + ENTRIES + ENTRY * i
-            child = target[entry + CHILD]
-            is_leaf = path == PATH + 2 * (room - TREE) - 2
-            target[entry + CHILD] = _copy(arena, child, target, LEAF if is_leaf else NODE)
+            at = _links(target, node) + i
+            child, count = target[at] >> LINK, target[at] & COUNT
+            is_leaf = path == STACK + 2 * (room - TREE) - 2
+            child = _copy(arena, child, target, LEAF if is_leaf else NODE)
+            target[at] = child << LINK | count
             if not is_leaf:
                 path += 2
-                target[path] = target[entry + CHILD]
+                target[path] = child
                 target[path + 1] = 0
 
 
@@ -668,7 +714,6 @@ def apply_changes(
     state: MultisetState, slots: NDArray[np.int32], signs: NDArray[np.int8], codes: NDArray[np.int64]
 ) -> int:
     """Insert where the sign is positive, else remove; return the first row not found, or -1."""
-    state = borrowed(state)
     for row in range(slots.size):
         prefetch(state, slots, codes, row)
         if signs[row] > 0:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from squill.engine.columns import read_only
 from squill.engine.kernels.multiset import (
     MultisetState,
-    borrowed,
     clear,
     copy_range,
     insert,
@@ -31,7 +30,6 @@ Ints = NDArray[np.int64]
 @called_from_python
 def fold(state: MultisetState, slots: NDArray[np.int32], signs: NDArray[np.int8], codes: Ints, out: Ints) -> int:
     """Apply changes; after each write size, smallest, largest and the lower median of the slot."""
-    state = borrowed(state)
     for row in range(slots.size):
         prefetch(state, slots, codes, row)
         slot = slots[row]
