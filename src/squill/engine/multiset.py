@@ -36,10 +36,14 @@ _BLOCK_SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 def _words(count: int) -> Ints:
     if count > kernels.MOST_WORDS:
         raise InternalError(f"ordered values would take {count * 8 / 2**30:.0f} GiB; 64 GiB can be addressed")
-    return np.empty(count, np.int64)
+    # Aligned, so that a block lies in as few lines of the cache as can be.
+    words = np.empty(count + kernels.LINE, np.int64)
+    start = -words.ctypes.data // 8 % kernels.LINE
+    return words[start : start + count]
 
 
 def _empty_arena(slots: int, words: int) -> Ints:
+    slots = -(-slots // 4) * 4
     arena = _words(words)
     top = kernels.HEADER + 2 * slots
     arena[:top] = 0
@@ -183,7 +187,9 @@ class Multisets:
         arena = saved.get("arena")
         if arena is None or arena.size < kernels.HEADER or arena[kernels.TOP] != arena.size:
             raise StateFormatError("no saved family of multisets")
-        self._state = self._state._replace(arena=np.append(arena, np.zeros(kernels.LANES, np.int64)))
+        words = _words(arena.size + kernels.LANES)
+        words[: arena.size] = arena
+        self._state = self._state._replace(arena=words)
 
     def _sizes(self) -> Ints:
         arena = self._state.arena
@@ -204,7 +210,6 @@ class Multisets:
         old = self._state.arena
         words = 2 * (self._live_words() + 2 * slots + self._worst_case(operations))
         arena = _empty_arena(slots, words)
-        arena[kernels.BLOCKS : kernels.PATHS] = old[kernels.BLOCKS : kernels.PATHS]
         kernels.compact(old, arena)
         self._state = self._state._replace(arena=arena)
 

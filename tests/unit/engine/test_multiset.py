@@ -78,8 +78,9 @@ def blocks_of_slot(arena: NDArray[np.int64], at: int) -> Iterator[tuple[int, int
 
 
 def check_structure(family: Multisets) -> None:
-    """Every word above the slots is in exactly one block: alive, or on the free list of its size."""
+    """Every word above the slots is in exactly one aligned block: alive, or on the free list of its size."""
     arena = family.state.arena
+    words_before = arena.ctypes.data // 8
     table = int(arena[kernels.SLOTS])
     blocks: list[tuple[int, int]] = []
     for slot in range(family.slot_capacity):
@@ -95,6 +96,7 @@ def check_structure(family: Multisets) -> None:
     at = table + 2 * family.slot_capacity
     for start, words in sorted(blocks):
         assert start == at
+        assert (words_before + start) % min(words, kernels.LINE) == 0
         at += words
     assert at == arena[kernels.TOP]
 

@@ -19,7 +19,8 @@ wrong. A small group is its slot and the lines of its run; a tree of 100,000 cod
 nodes and the 512 bytes of a leaf. So a loop that knows its operations beforehand calls `prefetch`, which
 walks ahead; the operation then takes the path that the walk has left.
 
-The arena is one int64 array: control words, the table of slots, then blocks. Codes are compared as
+The arena is one int64 array: control words, the table of slots, then blocks, which begin with a line of the
+cache; two of the smallest share a line. Codes are compared as
 integers or, when the state carries byte strings, as ids of byte strings by their bytes; equal strings
 must have equal ids. Which of the two is part of the state's type, so each is compiled by itself.
 
@@ -46,6 +47,7 @@ __all__ = [
     "HEADER",
     "LANES",
     "LEAF",
+    "LINE",
     "MOST_WORDS",
     "NODE",
     "PATHS",
@@ -72,6 +74,7 @@ __all__ = [
 
 SMALLEST = 4
 LEAF = 64
+LINE = 8  # the words of a line of the cache
 NODE = 512
 SHORT = 16  # up to here a linear search beats all others
 GROUP = 8  # how many operations `prefetch` takes at a time
@@ -105,7 +108,7 @@ VERSION = 3
 STACK = 8
 FREE = 40
 BLOCKS = FREE + NODE // 4 + 1
-PATHS = BLOCKS + NODE // 4 + 1
+PATHS = -(-(BLOCKS + NODE // 4 + 1) // LINE) * LINE
 HEADER = PATHS + N_PATHS * PATH
 
 # A slot is two words: the address of its block, then size << 16 | room. The room is the block's size
@@ -150,7 +153,10 @@ def _allocate(arena: NDArray[np.int64], words: int) -> int:
         arena[FREE + kind] = arena[block]
     else:
         block = arena[TOP]
-        arena[TOP] = block + words
+        arena[TOP] = block + max(words, LINE)
+        if words < LINE:  # the other half of the line
+            arena[block + words] = 0
+            arena[FREE + kind] = block + words
     arena[BLOCKS + kind] += 1
     return block
 
@@ -544,9 +550,10 @@ def prefetch(state: MultisetState, slots: NDArray[np.int32], codes: NDArray[np.i
     for i in range(min(row + 3 * GROUP, n), min(row + 4 * GROUP, n)):
         prefetch_word(arena, table + 2 * slots[i])
     for i in range(min(row + 2 * GROUP, n), min(row + 3 * GROUP, n)):
-        base = arena[table + 2 * slots[i]]
-        prefetch_word(arena, base)
-        prefetch_word(arena, base + 8)
+        at = table + 2 * slots[i]
+        base, room = arena[at], arena[at + 1] & ROOM
+        for line in range(0, min(room, LEAF), LINE):
+            prefetch_word(arena, base + line)
     for i in range(min(row + GROUP, n), min(row + 2 * GROUP, n)):
         at = table + 2 * slots[i]
         if (arena[at + 1] & ROOM) >= TREE:
@@ -665,12 +672,11 @@ def clear(state: MultisetState, slot: int) -> None:
 
 @inlined
 def _copy(source: NDArray[np.int64], block: int, target: NDArray[np.int64], words: int) -> int:
-    """Copy a block to the top of another arena; return its address there."""
-    top = target[TOP]
+    """Copy a block to another arena; return its address there."""
+    copy = _allocate(target, words)
     for k in range(words):
-        target[top + k] = source[block + k]
-    target[TOP] = top + words
-    return top
+        target[copy + k] = source[block + k]
+    return copy
 
 
 @kernel
