@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from squill.engine.columns import read_only
 from squill.engine.kernels import multiset as kernels
-from squill.engine.owned import owned
 from squill.errors import InternalError, StateFormatError
 
 __all__ = ["Multisets", "float_codes", "float_values", "uint64_codes", "uint64_values"]

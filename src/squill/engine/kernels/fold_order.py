@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from squill.engine.kernels.jit import bare_kernel, inlined, kernel
+from squill.engine.kernels.jit import inlined, kernel
 from squill.engine.kernels.multiset import (
     copy_range,
     insert,
@@ -128,7 +128,7 @@ def arrange(
     return n
 
 
-@bare_kernel
+@kernel
 def fold_positions(
     slots: Array, signs: Array, changes: Array, ends: Array, c_slot: Array, state: Any,
     references: Array, released: Array, kinds: Array, shares: Array, out: Array, sizes: Array,
@@ -277,7 +277,7 @@ def wanted(state: Any, slot: int, limit: int, prefixes: Array) -> int:
     return limit
 
 
-@bare_kernel
+@kernel
 def fold_lists(
     slots: Array, signs: Array, changes: Array, ends: Array, c_slot: Array, state: Any, references: Array,
     released: Array, limit: int, prefixes: Array, progress: Array, offsets: Array, out: Array,

@@ -16,9 +16,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 __all__ = [
-    "LANES", "borrow", "copy_bytes", "count_at_most", "load_byte", "load_half", "load_word", "memmove", "prefetch_word",
-    "same_bytes",
-    "store_half", "store_word",
+    "LANES", "copy_bytes", "count_at_most", "load_byte", "load_half", "load_word", "memmove", "prefetch_word",
+    "same_bytes", "store_half", "store_word",
 ]  # fmt: skip
 
 LANES = 16
