@@ -27,7 +27,7 @@ format: setup ## format the code and mend what the linter can mend
 bench: setup ## measure against Polars, DuckDB, Bytewax, Temporian and a bare loop (ARGS= for options)
 	@scripts/bench.sh $(ARGS)
 
-faults: setup ## run the tests that kill tasks, workers and drivers
+faults: setup ## run the tests that take long: kill tasks, workers and drivers, try a thousand random queries
 	@$(python) -m pytest -m faults
 
 docs: setup ## run every example of the docs and docstrings, and check the links

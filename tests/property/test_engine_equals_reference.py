@@ -82,6 +82,14 @@ def test_relational_queries(query: Stream) -> None:
     assert_engine_agrees(query)
 
 
+@pytest.mark.faults
+@settings(thorough, max_examples=1_000, derandomize=False, print_blob=True)
+@given(asked(ENABLED, streams(edges=HAS_EVENTS_SOURCE), most=6))
+def test_a_thousand_other_chains(query: Stream) -> None:
+    """Other ones every time, and longer: too many for every day."""
+    assert_engine_agrees(query)
+
+
 @pytest.mark.parametrize("step", ENABLED)
 def test_each_step_alone(step: str) -> None:
     """Every enabled step gets its share of examples, over streams as they are read."""

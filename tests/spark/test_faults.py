@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -150,3 +154,43 @@ def test_worker_killed_at_some_moment_changes_nothing(
         for left in marker.iterdir():
             left.unlink()
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_interrupted_run_stops_its_tasks_and_leaves_nothing(
+    spark_cluster: sq.Cluster, tmp_path: Path, channel: str
+) -> None:
+    """As Ctrl-C does it: an error in the thread that waits, while tasks are at work."""
+    folder, seen = tmp_path / "runs", tmp_path / "seen"
+    seen.mkdir()
+    runtime = SparkRuntime(runtime_of(spark_cluster).session, machines=2, cores=1, folder=folder, channel=channel)
+
+    def linger(rows: Any) -> Any:
+        import time
+        from pathlib import Path
+
+        Path(seen, "begun").touch()
+        time.sleep(60)
+        Path(seen, "ended").touch()
+        return rows
+
+    plan = sq.Cluster(runtime).from_frame({"t": [1, 2], "k": [1, 2]}, start="t").query(lambda s: s.map_batches(linger))
+
+    def interrupt() -> None:
+        while not (seen / "begun").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    begin = time.monotonic()
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        plan.rekey("k").redistribute().collect()
+    assert time.monotonic() - begin < 40, "the tasks were waited for"
+    tracker = runtime.session.sparkContext.statusTracker()
+    deadline = time.monotonic() + 20
+    while tracker.getActiveJobsIds() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert list(tracker.getActiveJobsIds()) == []
+    assert not (seen / "ended").exists()
+    assert not folder.exists() or list(folder.iterdir()) == []
+    assert CASE.sharded(spark_cluster).collect().height == CASE.in_process().height

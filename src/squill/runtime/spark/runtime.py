@@ -35,6 +35,7 @@ from squill.plan.stages import Stage, waves_of
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.spark.executors import check_executors
 from squill.runtime.spark.folder import RunFolder
+from squill.runtime.spark.jobs import jobs_of_one_run
 from squill.runtime.spark.shuffle import answer_table, run_by_shuffle
 from squill.runtime.spark.tables import spooled, tables_of
 from squill.runtime.spark.task import (
@@ -95,10 +96,14 @@ class SparkRuntime:
 
     def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
         self._check_open()
-        if self.folder is None or self._goes_by_shuffle(plan):
-            return run_by_shuffle(self.session, plan, self._compression)
+        with jobs_of_one_run(self.session):
+            if self.folder is None or self._goes_by_shuffle(plan):
+                return run_by_shuffle(self.session, plan, self._compression)
+            return self._run_by_files(plan, self.folder, on_progress)
+
+    def _run_by_files(self, plan: ShardedPlan, base: Path, on_progress: OnProgress | None) -> list[Batch]:
         waves = waves_of(plan)
-        with RunFolder(self.folder) as folder:
+        with RunFolder(base) as folder:
             if tables_of(plan):
                 plan = spooled(plan, folder)
                 waves = waves_of(plan)

@@ -1,0 +1,43 @@
+"""Spark jobs that end with the run they belong to."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["jobs_of_one_run"]
+
+
+@contextmanager
+def jobs_of_one_run(session: Any) -> Iterator[None]:
+    """Mark the jobs that are started in context; when it is left by an error, also Ctrl-C, they are cancelled.
+
+    A job that nobody waits for any more would go on, and write into a folder that is gone.
+    """
+    tag = f"squill-{uuid.uuid4().hex}"
+    # Spark Connect has no context, and tags of its own; elsewhere only those of the context stop a job.
+    context = None if "connect" in type(session).__module__ else session.sparkContext
+    add = session.addTag if context is None else context.addJobTag
+    remove = session.removeTag if context is None else context.removeJobTag
+    cancel = session.interruptTag if context is None else context.cancelJobsWithTag
+    add(tag)
+    try:
+        yield
+    except BaseException as error:
+        cancel(tag)
+        if _was_interrupted(error):
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        remove(tag)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what began it: Spark cancels the job then, and raises an error about that in its place."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
