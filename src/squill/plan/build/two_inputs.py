@@ -43,7 +43,7 @@ def join(left: Node, right: Node, on: On, where: object, how: str) -> Node:
 
 def exists(left: Node, right: Node, on: On, where: object, *, negated: bool) -> Node:
     operator = "where_not_exists" if negated else "where_exists"
-    matching = _matching(left, right, on, where, operator, needs_keys=True)
+    matching = _matching(left, right, on, where, operator, needs_keys=True, shows_right=False)
     return Exists(left=left, right=right, matching=matching, negated=negated)
 
 
@@ -63,7 +63,9 @@ def asof_join(left: Node, right: Node, on: On, tolerance: Duration | None, order
 
 def clip(left: Node, right: Node, on: On) -> Node:
     _require_time(left, right, "clip")
-    return ClipByStream(left=left, right=right, matching=_matching(left, right, on, None, "clip", needs_keys=False))
+    return ClipByStream(
+        left=left, right=right, matching=_matching(left, right, on, None, "clip", needs_keys=False, shows_right=False)
+    )
 
 
 def _require_time(left: Node, right: Node, operator: str) -> None:
@@ -81,7 +83,10 @@ def _checked(node: Join | AsofJoin, operator: str) -> Node:
     return node
 
 
-def _matching(left: Node, right: Node, on: On, where: object, operator: str, *, needs_keys: bool) -> Matching:
+def _matching(
+    left: Node, right: Node, on: On, where: object, operator: str, *, needs_keys: bool, shows_right: bool = True
+) -> Matching:
+    """Return how rows match; the right input's columns get names where the answer or a condition shows them."""
     check_same_time(operator, (left, right))
     left_on, right_on = _key_columns(left, right, on, operator)
     if needs_keys and not left_on and not on.keys:
@@ -90,7 +95,8 @@ def _matching(left: Node, right: Node, on: On, where: object, operator: str, *, 
     _check_key_types(left, right, left_on, right_on, operator)
     # With on= both sides call a key alike, and one column is enough.
     shared = {*on.keys, *(right_on if on.left_on is None else ())}
-    right_as = _right_names(left.schema, [name for name in right.schema if name not in shared], operator)
+    shown = [name for name in right.schema if name not in shared] if shows_right or where is not None else []
+    right_as = _right_names(left.schema, shown, operator)
     condition = None
     if where is not None:
         pair = Schema({**left.schema, **{name: right.schema[source] for name, source in right_as}})
