@@ -61,7 +61,10 @@ class Cluster:
         unique: Names = None,
         trust: bool = False,
     ) -> ShardedStream:
-        """Return the rows of a table, cut into `shards` ranges of rows; see `squill.from_frame`."""
+        """Return the rows of a table, whose blocks go to `shards` shards in turn; see `squill.from_frame`.
+
+        Rows of equal `packed=` columns stay on one shard.
+        """
         stream = ingest.from_frame(
             frame,
             start,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import squill as sq
 from squill.exchange import scatter
-from squill.runtime import machine, shard
+from squill.runtime import machine, shard, splits
 from squill.testing import assert_same_events
 
 Frame = st.lists(
@@ -47,6 +47,7 @@ moves = st.lists(st.sampled_from(sorted(MOVES)), max_size=4)
 @pytest.fixture(autouse=True)
 def _tiny_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that every queue fills up, every mailbox blocks and every instant is cut."""
+    monkeypatch.setattr(splits, "BLOCK_ROWS", 2)
     monkeypatch.setattr(shard, "DEFAULT_BATCH_ROWS", 3)
     monkeypatch.setattr(scatter, "ENOUGH_ROWS", 2)
     monkeypatch.setattr(machine, "MAILBOX_ROWS", 2)

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squill.engine import time_sorter
+from squill.engine.batch import Batch
 from squill.engine.ingress import Arrival, RowReader, cut
-from squill.engine.time_sorter import TimeSorter
+from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError, SourceReadError
 from squill.plan.build.files import changed_type, first_line, scan_files, unreadable_hint
 from squill.plan.nodes import FileSource
@@ -84,28 +85,23 @@ def _in_order(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
 
 
 def _sorted(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
+    for batch in in_time_order(_read_pieces(source), time_sorter.MEMORY_BYTES):
+        yield from cut(batch, batch_rows)
+
+
+def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
+    """Yield rows, and the earliest time that may still come."""
     reader = RowReader(source)
     pieces = pieces_of(source)
-    earliest_later = _earliest_later(pieces)
-    sorter = TimeSorter(time_sorter.MEMORY_BYTES)
-    try:
-        for piece, until in zip(pieces, earliest_later, strict=True):
-            reader.label, reader.first_row = piece.path, piece.offset
-            for frame in _frames(source, piece):
-                sorter.add(reader.read(_columns(frame), frame.height))
-            if until > MINUS_INFINITY:
-                for batch in sorter.release(until):
-                    yield from cut(batch, batch_rows)
-    finally:
-        sorter.close()
-
-
-def _earliest_later(pieces: list[Piece]) -> list[int]:
-    """Return for each piece the earliest time that a later piece may hold."""
-    bounds = [INFINITY]
-    for piece in reversed(pieces[1:]):
-        bounds.append(min(bounds[-1], piece.low))
-    return bounds[::-1]
+    for piece, until in zip(pieces, earliest_later([piece.low for piece in pieces]), strict=True):
+        reader.label, reader.first_row = piece.path, piece.offset
+        held: Batch | None = None
+        for frame in _frames(source, piece):
+            if held is not None:
+                yield held, MINUS_INFINITY
+            held = reader.read(_columns(frame), frame.height)
+        if held is not None:
+            yield held, until
 
 
 def pieces_of(source: FileSource) -> list[Piece]:

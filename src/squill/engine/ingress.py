@@ -5,8 +5,10 @@ Policies for late events live in `squill.engine.disorder`; stored input is never
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import polars as pl
@@ -16,6 +18,7 @@ from squill.engine.columns import as_int64, valid_of, values_of
 from squill.engine.kernels.lifetimes import bounds, bounds_and_order
 from squill.engine.promises import PromiseCheck
 from squill.engine.row_filter import RowFilter
+from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError, TimeOverflowError
 from squill.plan.expressions import Expression
 from squill.plan.nodes import FrameSource, Source
@@ -40,10 +43,36 @@ class Arrival:
 
 def frame_batches(source: FrameSource, batch_rows: int) -> Iterator[Arrival]:
     """Yield the rows of a frame in time order."""
-    columns = {series.name: series.rechunk() for series in source.frame.get_columns()}
     keep = None if source.predicate is None else RowFilter(source.predicate, source.time)
-    batch = RowReader(source, keep).read(columns, source.frame.height)
-    yield from cut(batch.sorted_by_sync(), batch_rows)
+    reader = RowReader(source, keep)
+    if len(source.blocks) > 1 and source.lifetime is not None:
+        # The rows are in memory anyway, so there is nothing to gain from writing them to disk.
+        batches = in_time_order(_read_blocks(source, source.lifetime.start, reader), memory_bytes=sys.maxsize)
+    else:
+        reader.first_row = source.blocks[0][0] if source.blocks else 0
+        batches = iter([reader.read(_columns_of(source.frame), source.frame.height).sorted_by_sync()])
+    for batch in batches:
+        yield from cut(batch, batch_rows)
+
+
+def _read_blocks(source: FrameSource, start: Expression, reader: RowReader) -> Iterator[tuple[Batch, int]]:
+    """Yield the blocks, and the earliest time that may still come."""
+    sizes = [size for _, size in source.blocks]
+    ends = list(accumulate(sizes))
+    blocks = [source.frame.slice(end - size, size) for size, end in zip(sizes, ends, strict=True)]
+    lows = [_earliest(block, start) for block in blocks]
+    for (first, size), block, until in zip(source.blocks, blocks, earliest_later(lows), strict=True):
+        reader.skip_to(first)
+        yield reader.read(_columns_of(block), size), until
+
+
+def _earliest(block: pl.DataFrame, start: Expression) -> int:
+    ticks, _ = as_int64(_evaluate(_columns_of(block.select(start.roots)), start))
+    return int(bounds(ticks)[0])
+
+
+def _columns_of(frame: pl.DataFrame) -> Columns:
+    return {series.name: series.rechunk() for series in frame.get_columns()}
 
 
 def cut(batch: Batch, batch_rows: int) -> Iterator[Arrival]:
@@ -73,6 +102,12 @@ class RowReader:
         dtype = None if lifetime is None else lifetime.start.dtype
         self._is_int64 = isinstance(dtype, (pl.Int64, pl.Datetime))
         self._is_unsigned = isinstance(dtype, pl.UInt64)
+
+    def skip_to(self, row: int) -> None:
+        """Go on with this row; those in between are read elsewhere, and keys are never cut."""
+        if row != self.first_row:
+            self._check.leave_key()
+        self.first_row = row
 
     def read(self, columns: Columns, size: int) -> Batch:
         """Return the rows of one-chunk columns; nothing of a piece that raises is taken."""

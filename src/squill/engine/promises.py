@@ -56,6 +56,10 @@ class PromiseCheck:
         if self._unique_keys is not None:
             self._check_unique(self._unique_keys, columns, first_row)
 
+    def leave_key(self) -> None:
+        """Take it that the next row has another packed key than the last one."""
+        self._last_packed = -1
+
     def _broken(self, columns: Columns, row: int, first_row: int, what: str) -> InputError:
         shown = {name: series[row] for name, series in columns.items()}
         return InputError(

@@ -7,7 +7,7 @@ which is mapped, not read, when runs are merged. So memory holds the bound and o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.columns import values_of
-from squill.time import INFINITY
+from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["MEMORY_BYTES", "TimeSorter"]
+__all__ = ["MEMORY_BYTES", "TimeSorter", "earliest_later", "in_time_order"]
 
 MEMORY_BYTES = 256 * 1024 * 1024
 SYNC, OTHER = "__squill_sync__", "__squill_other__"
@@ -129,6 +129,38 @@ class TimeSorter:
         self._runs = [run for run in self._runs if len(run)]
         if not any(run.path is None for run in self._runs):
             self._bytes = 0
+
+
+def earliest_later(lows: Sequence[int]) -> list[int]:
+    """Return for each piece, given the earliest time in each, the earliest time that a later piece may hold.
+
+    Examples
+    --------
+    >>> earliest_later([5, 2, 9])[:2]
+    [2, 9]
+    """
+    bounds = [INFINITY]
+    for low in reversed(lows[1:]):
+        bounds.append(min(bounds[-1], low))
+    return bounds[::-1]
+
+
+def in_time_order(pieces: Iterable[tuple[Batch, int]], memory_bytes: int) -> Iterator[Batch]:
+    """Yield the rows of pieces in time order, as early as can be; with each comes the earliest time still to come.
+
+    Pieces that are in order and follow each other pass as they are.
+    """
+    sorter = TimeSorter(memory_bytes)
+    try:
+        for batch, until in pieces:
+            if batch.is_ordered and len(batch) and batch.sync[-1] <= until and not len(sorter):
+                yield batch
+                continue
+            sorter.add(batch)
+            if until > MINUS_INFINITY:
+                yield from sorter.release(until)
+    finally:
+        sorter.close()
 
 
 def _mapped(path: Path) -> Batch:

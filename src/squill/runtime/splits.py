@@ -1,24 +1,99 @@
-"""A stored source cut into the parts that shards read."""
+"""A stored source cut into the parts that shards read.
+
+What shards read side by side should be of about the same time: their rows are merged by time, through bounded
+queues, and a shard whose rows are all later than another's would wait for it. So a source is cut into blocks, and
+these are dealt out like cards. Cuts depend on the source alone: a task that is tried again reads what it read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+
+import polars as pl
 
 from squill.errors import InternalError
 from squill.plan.nodes import FileSource, FrameSource, Source
 
-__all__ = ["split_files", "split_rows", "splits_of"]
+__all__ = ["BLOCK_ROWS", "dealt", "key_begin", "split_files", "split_rows", "splits_of"]
+
+BLOCK_ROWS = 65_536
+"""A block of a frame has at most so many rows; more only where equal keys must stay together."""
 
 
 def splits_of(source: Source, shards: int) -> list[Source]:
     """Return the parts of a stored source, one per shard; some may be empty."""
     if isinstance(source, FrameSource):
-        return [replace(source, frame=source.frame[low:high]) for low, high in split_rows(source.frame.height, shards)]
+        return [_part_of_frame(source, ranges) for ranges in _ranges_of_frame(source, shards)]
     if isinstance(source, FileSource):
         return [replace(source, paths=paths) for paths in split_files(source.paths, shards)]
     raise InternalError(f"{source.name} cannot be split")
+
+
+def _part_of_frame(source: FrameSource, ranges: Sequence[tuple[int, int]]) -> FrameSource:
+    slices = [source.frame[low:high] for low, high in ranges] or [source.frame.clear()]
+    frame = slices[0] if len(slices) == 1 else pl.concat(slices, rechunk=False)
+    return replace(source, frame=frame, blocks=tuple((low, high - low) for low, high in ranges))
+
+
+def _ranges_of_frame(source: FrameSource, shards: int) -> list[list[tuple[int, int]]]:
+    """Return the ranges of rows of each shard."""
+    rows = source.frame.height
+    # Rows without times wait for nobody, and stay in order when each shard has one range.
+    turns = 1 if source.lifetime is None else max(1, -(-rows // (shards * BLOCK_ROWS)))
+    blocks = split_rows(rows, shards * turns)
+    if not source.promises.packed:
+        dealt_out = [blocks[shard::shards] for shard in range(shards)]
+    else:
+        cuts = sorted({0, rows, *(key_begin(source.frame, source.promises.packed, low) for low, _ in blocks)})
+        blocks = list(pairwise(cuts))
+        sizes = [high - low for low, high in blocks]
+        order = _neighbours(sizes, shards) if turns == 1 else dealt(sizes, shards)
+        dealt_out = [[blocks[number] for number in numbers] for numbers in order]
+    return [[(low, high) for low, high in ranges if low < high] for ranges in dealt_out]
+
+
+def key_begin(frame: pl.DataFrame, keys: Sequence[str], row: int) -> int:
+    """Return the first row from `row` on whose key is not that of the row before; the end when there is none.
+
+    Examples
+    --------
+    >>> frame = pl.DataFrame({"k": ["a", "a", None, None, "b"]})
+    >>> [key_begin(frame, ["k"], row) for row in range(5)]
+    [0, 2, 2, 4, 4]
+    """
+    if row == 0:
+        return 0
+    other = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in keys)
+    size = 1_024
+    while row < frame.height:
+        changes = frame.select(keys).slice(row - 1, size).select(other).to_series()[1:]
+        first = changes.arg_max() if changes.any() else None
+        if first is not None:
+            return row + first
+        row, size = row + size - 1, 4 * size
+    return frame.height
+
+
+def dealt(sizes: Sequence[int], shards: int) -> list[list[int]]:
+    """Return which items each shard gets: one after the other to the shard that has least so far.
+
+    Items of one size go to the shards in turn.
+
+    Examples
+    --------
+    >>> dealt([1, 1, 1, 1, 1], 2), dealt([5, 1, 1, 1, 4], 2)
+    ([[0, 2, 4], [1, 3]], [[0], [1, 2, 3, 4]])
+    """
+    chosen: list[list[int]] = [[] for _ in range(shards)]
+    loads = [0] * shards
+    for number, size in enumerate(sizes):
+        least = loads.index(min(loads))
+        chosen[least].append(number)
+        loads[least] += size
+    return chosen
 
 
 def split_rows(rows: int, shards: int) -> list[tuple[int, int]]:
@@ -33,15 +108,17 @@ def split_rows(rows: int, shards: int) -> list[tuple[int, int]]:
 
 
 def split_files(paths: Sequence[str], shards: int) -> list[tuple[str, ...]]:
-    """Return the files of each shard: neighbours stay together, shares of bytes are about equal.
-
-    Files are often in time order, and neighbours overlap least when shards' rows are merged.
-    """
+    """Return the files of each shard: neighbours stay together, shares of bytes are about equal."""
     sizes = [Path(path).stat().st_size for path in paths]
+    return [tuple(paths[number] for number in numbers) for numbers in _neighbours(sizes, shards)]
+
+
+def _neighbours(sizes: Sequence[int], shards: int) -> list[list[int]]:
+    """Return which items each shard gets, where neighbours stay together and shares are about equal."""
     total, before = max(sum(sizes), 1), 0
-    chosen: list[list[str]] = [[] for _ in range(shards)]
-    for path, size in zip(paths, sizes, strict=True):
+    chosen: list[list[int]] = [[] for _ in range(shards)]
+    for number, size in enumerate(sizes):
         middle = before + size / 2
-        chosen[min(int(middle * shards / total), shards - 1)].append(path)
+        chosen[min(int(middle * shards / total), shards - 1)].append(number)
         before += size
-    return [tuple(files) for files in chosen]
+    return chosen

@@ -104,7 +104,7 @@ def test_rows_leave_before_later_pieces_are_read(tmp_path: Path, monkeypatch: py
 
 
 def test_promised_order_needs_no_sorting_and_no_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "TimeSorter", None)
+    monkeypatch.setattr(files, "in_time_order", None)
     stream = sq.scan(written(tmp_path, "csv", FRAME.sort("t")), start="t", sorted_by="t")
     assert stream.collect().height == ROWS
 

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import squill as sq
+from squill.errors import InputError
 from squill.plan.fragments import sources_of
 from squill.plan.nodes import FileSource, FrameSource
+from squill.runtime import splits
+from squill.runtime.shard import read_split
 from squill.runtime.splits import split_files, split_rows, splits_of
 
 
@@ -26,6 +29,34 @@ def test_frame_is_split_by_rows_in_order() -> None:
     (source,) = sources_of(sq.from_frame({"t": list(range(5))}, start="t").plan)
     parts = [part for part in splits_of(source, 2) if isinstance(part, FrameSource)]
     assert [part.frame["t"].to_list() for part in parts] == [[0, 1], [2, 3, 4]]
+
+
+def test_blocks_of_a_large_frame_are_dealt_out_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits, "BLOCK_ROWS", 2)
+    (source,) = sources_of(sq.from_frame({"t": list(range(8))}, start="t").plan)
+    parts = [part for part in splits_of(source, 2) if isinstance(part, FrameSource)]
+    assert [part.frame["t"].to_list() for part in parts] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert [part.blocks for part in parts] == [((0, 2), (4, 2)), ((2, 2), (6, 2))]
+    assert "4 rows in 2 blocks" in parts[0].details()
+
+
+def test_rows_of_a_frame_leave_before_later_blocks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits, "BLOCK_ROWS", 2)
+    (source,) = sources_of(sq.from_frame({"t": [0, 0, 1, 1, None, 3, 3, 3]}, start="t").plan)
+    rows = read_split(splits_of(source, 2)[0])
+    assert next(rows).sync.tolist() == [0, 0]
+    with pytest.raises(InputError, match="start time 't' is null in row 4"):
+        next(rows)
+
+
+def test_promises_are_checked_inside_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits, "BLOCK_ROWS", 2)
+    (source,) = sources_of(sq.from_frame({"t": [5, 5, 6, 6, 4, 4, 7, 7]}, start="t", sorted_by="t").plan)
+    with pytest.raises(InputError, match="row 4 is not in the order of sorted_by"):
+        list(read_split(splits_of(source, 2)[0]))
+    (source,) = sources_of(sq.from_frame({"t": [0] * 8, "k": list("aabbaacc")}, start="t", packed="k").plan)
+    with pytest.raises(InputError, match="row 4 takes up a key again"):
+        list(read_split(splits_of(source, 2)[0]))
 
 
 @pytest.mark.parametrize(

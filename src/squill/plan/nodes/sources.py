@@ -131,9 +131,16 @@ class FrameSource(Source):
     frame_id: int
     predicate: Expression | None = None
     """A filter that comes before times are checked and sorted, pushed down."""
+    blocks: tuple[tuple[int, int], ...] = ()
+    """Of a split: the blocks that `frame` holds one after the other, as (number of the first row in the whole
+    frame, rows). Each is read for itself, so that rows leave before all are read."""
 
     def details(self) -> str:
-        return Source.details(self) + _only(self.predicate)
+        held = ""
+        if self.blocks:
+            rows = sum(size for _, size in self.blocks)
+            held = f", {rows:,} rows in {len(self.blocks)} block{'s' if len(self.blocks) > 1 else ''}"
+        return Source.details(self) + held + _only(self.predicate)
 
 
 @dataclass(frozen=True, kw_only=True)
