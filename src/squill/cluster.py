@@ -97,7 +97,10 @@ class Cluster:
         unique: Names = None,
         trust: bool = False,
     ) -> ShardedStream:
-        """Return the rows of files, each file read by one of `shards` shards; see `squill.scan`."""
+        """Return the rows of files, of which each of `shards` shards reads its own parts; see `squill.scan`.
+
+        Files of a source with `packed=` columns are not cut, and equal keys stay on one shard.
+        """
         stream = ingest.scan(
             paths,
             start,

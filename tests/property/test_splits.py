@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +17,8 @@ from hypothesis import strategies as st
 import squill as sq
 from squill.plan.fragments import sources_of
 from squill.plan.nodes import Source
-from squill.runtime import splits
+from squill.plan.rewrite import rewrite
+from squill.runtime import file_splits, splits
 from squill.runtime.shard import read_split
 from squill.runtime.splits import splits_of
 
@@ -29,11 +33,25 @@ Row = tuple[Any, ...]
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(file_splits, "PART_ROWS", 4)
 
 
 def source_of(stream: sq.Stream) -> Source:
-    (source,) = sources_of(stream.plan)
+    (source,) = sources_of(rewrite(stream.plan))
     return source
+
+
+def written(frame: pl.DataFrame, folder: str, files: int, group_rows: int) -> str:
+    """Write the frame as files of row groups; without rows there are files too."""
+    size = max(1, -(-frame.height // files))
+    for number in range(files):
+        part = frame.slice(number * size, size)
+        path = Path(folder) / f"{number}.parquet"
+        if number % 2:
+            part.write_parquet(path, row_group_size=group_rows)
+        else:
+            pq.write_table(part.to_arrow(compat_level=pl.CompatLevel.oldest()), path, row_group_size=group_rows)
+    return folder
 
 
 def read(split: Source) -> list[Row]:
@@ -76,3 +94,48 @@ def test_keys_of_packed_frames(frame: pl.DataFrame, shards: int, timeless: bool)
 def test_rows_without_times_stay_in_order(frame: pl.DataFrame, shards: int) -> None:
     parts = splits_of(source_of(sq.from_frame(frame)), shards)
     assert [row[2:] for part in parts for row in read(part)] == frame.rows()
+
+
+comparisons = st.sampled_from(
+    [
+        None,
+        sq.col("t") > 3,
+        sq.col("t") <= -4,
+        (sq.col("x") == 2) & (sq.col("k") >= "b"),
+        (pl.lit(2) < sq.col("x")) & (sq.col("t") > 0.5),
+        (sq.col("k") == "a") | (sq.col("x") < 1),
+        sq.col("k").is_null(),
+    ]
+)
+layouts = st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 5, 100]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(Frame, layouts, Shards, st.booleans(), comparisons)
+def test_row_groups(
+    frame: pl.DataFrame, layout: tuple[int, int], shards: int, ordered: bool, predicate: pl.Expr | None
+) -> None:
+    stored = frame.sort("t", maintain_order=True) if ordered else frame
+    with TemporaryDirectory() as folder:
+        given_rows = sq.from_frame(stored, start="t", keep_time=True)
+        stream = sq.scan(
+            written(stored, folder, *layout), start="t", sorted_by="t" if ordered else None, keep_time=True
+        )
+        if predicate is not None:
+            given_rows, stream = given_rows.where(predicate), stream.where(predicate)
+        parts = splits_of(source_of(stream), shards)
+        assert_covers(parts, source_of(given_rows))
+        assert splits_of(source_of(stream), shards) == parts
+
+
+@settings(deadline=None, max_examples=40)
+@given(Frame, layouts, Shards, st.booleans())
+def test_keys_of_packed_files(frame: pl.DataFrame, layout: tuple[int, int], shards: int, timeless: bool) -> None:
+    packed = frame.sort("k", "x", maintain_order=True)
+    with TemporaryDirectory() as folder:
+        path = written(packed, folder, *layout)
+        source = source_of(sq.scan(path, start=None if timeless else "t", packed=["k", "x"]))
+        parts = splits_of(source, shards)
+        assert_covers(parts, source)
+        keys = [{row[-2:] for row in read(part)} for part in parts]
+        assert sum(map(len, keys)) == len(set().union(*keys))

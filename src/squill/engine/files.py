@@ -8,37 +8,26 @@ promises their order. Polars reads the pieces: only the columns needed, with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from squill.engine import time_sorter
 from squill.engine.batch import Batch
 from squill.engine.ingress import Arrival, RowReader, cut
+from squill.engine.row_groups import joined_groups, row_groups
 from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError, SourceReadError
 from squill.plan.build.files import changed_type, first_line, scan_files, unreadable_hint
-from squill.plan.nodes import FileSource
-from squill.time import INFINITY, MINUS_INFINITY
+from squill.plan.nodes import FilePart, FileSource
+from squill.plan.nodes.sources import UNITS
+from squill.time import MINUS_INFINITY
 
-__all__ = ["Piece", "file_batches", "pieces_of"]
+__all__ = ["file_batches", "needed_columns", "parts_of", "pieces_of"]
 
 PIECE_ROWS = 262_144
 """Row groups smaller than this are read together."""
 CHUNK_ROWS = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a file; `low` is a time that none of its rows is before."""
-
-    path: str
-    offset: int = 0
-    rows: int | None = None
-    low: int = MINUS_INFINITY
 
 
 def file_batches(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
@@ -52,9 +41,9 @@ def file_batches(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
 
 def _relational(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
     reader = RowReader(source)
-    for path in source.paths:
-        reader.label, reader.first_row = path, 0
-        for frame in _frames(source, Piece(path)):
+    for part in parts_of(source):
+        _begin(reader, source, part)
+        for frame in _frames(source, part):
             yield from cut(reader.read(_columns(frame), frame.height), batch_rows)
 
 
@@ -68,15 +57,15 @@ def _in_order(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
     reader = RowReader(source)
     last = MINUS_INFINITY
     assert source.time is not None
-    for path in source.paths:
-        reader.label, reader.first_row = path, 0
-        for frame in _frames(source, Piece(path)):
+    for part in parts_of(source):
+        _begin(reader, source, part)
+        for frame in _frames(source, part):
             batch = reader.read(_columns(frame), frame.height)
             if not len(batch):
                 continue
             if int(batch.sync[0]) < last or batch.sorted_by_sync() is not batch:
                 raise InputError(
-                    f"input {source.label!r}: {path!r} is not in the order that sorted_by= promises: a row is "
+                    f"input {source.label!r}: {part.path!r} is not in the order that sorted_by= promises: a row is "
                     f"before {source.time.show(max(last, int(batch.sync[0])))}",
                     "drop the promise, or sort the file.",
                 )
@@ -94,60 +83,45 @@ def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
     reader = RowReader(source)
     pieces = pieces_of(source)
     for piece, until in zip(pieces, earliest_later([piece.low for piece in pieces]), strict=True):
-        reader.label, reader.first_row = piece.path, piece.offset
-        held: Batch | None = None
+        _begin(reader, source, piece)
+        # A piece may have no rows that are kept; the time after it is known all the same.
+        held = Batch.empty(dict(source.schema))
         for frame in _frames(source, piece):
-            if held is not None:
-                yield held, MINUS_INFINITY
+            yield held, MINUS_INFINITY
             held = reader.read(_columns(frame), frame.height)
-        if held is not None:
-            yield held, until
+        yield held, until
 
 
-def pieces_of(source: FileSource) -> list[Piece]:
+def _begin(reader: RowReader, source: FileSource, part: FilePart) -> None:
+    """Let errors say where in the file a row stands."""
+    unit = UNITS[source.format]
+    in_rows = part.first == 0 or unit == "rows"
+    reader.label = part.path if in_rows else f"{part.path}, {unit} from {part.first} on"
+    reader.first_row = part.first if in_rows else 0
+
+
+def pieces_of(source: FileSource) -> list[FilePart]:
     """Return what to read one after the other: by earliest time, or as the files stand where order is promised."""
-    pieces = [piece for path in source.paths for piece in _pieces_of_file(path, source)]
+    pieces = [piece for part in parts_of(source) for piece in _pieces_of_part(part, source)]
     if source.promises.sorted_by or source.promises.packed:
         return pieces
     return sorted(pieces, key=lambda piece: piece.low)
 
 
-def _pieces_of_file(path: str, source: FileSource) -> list[Piece]:
-    assert source.lifetime is not None
-    column = source.lifetime.start.source_column
-    if source.format != "parquet" or column is None:
-        return [Piece(path)]
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowException):
-        return [Piece(path)]  # Polars reads it, or says what is wrong with it
-    found = [place for place, item in enumerate(metadata.schema) if item.path == column]
-    if len(found) != 1 or not metadata.num_rows:
-        return [Piece(path)]
-    pieces: list[Piece] = []
-    offset = rows = 0
-    low = INFINITY
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        rows += group.num_rows
-        low = min(low, _earliest(group.column(found[0])))
-        if rows >= PIECE_ROWS or number == metadata.num_row_groups - 1:
-            pieces.append(Piece(path, offset, rows, low))
-            offset, rows, low = offset + rows, 0, INFINITY
-    return pieces
+def parts_of(source: FileSource) -> Sequence[FilePart]:
+    """Return the parts that the source reads, as they stand."""
+    return [FilePart(path) for path in source.paths] if source.parts is None else source.parts
 
 
-def _earliest(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return the least time of a row group in ticks, or minus infinity when the file does not say."""
-    statistics = chunk.statistics
-    if statistics is None or not statistics.has_min_max or chunk.physical_type not in ("INT32", "INT64"):
-        return MINUS_INFINITY
-    # The physical value is the number of ticks, except that unsigned numbers are stored as signed ones.
-    value = statistics.min if statistics.logical_type.type == "INT" else statistics.min_raw
-    return max(int(value), MINUS_INFINITY) if isinstance(value, int) and value < INFINITY else MINUS_INFINITY
+def _pieces_of_part(part: FilePart, source: FileSource) -> list[FilePart]:
+    groups = row_groups(part.path, source, ()) if source.format == "parquet" and part.is_whole else None
+    if groups is None or (groups and all(group.low == MINUS_INFINITY for group in groups)):
+        return [part]
+    return [FilePart(part.path, piece.first, piece.rows, piece.low) for piece in joined_groups(groups, PIECE_ROWS)]
 
 
-def _needed(source: FileSource) -> list[str]:
+def needed_columns(source: FileSource) -> list[str]:
+    """Return the columns that must be read."""
     times = () if source.lifetime is None else source.lifetime.roots
     promised = (*source.promises.sorted_by, *source.promises.packed, *source.promises.unique)
     checked = () if source.promises.trust else promised
@@ -155,19 +129,19 @@ def _needed(source: FileSource) -> list[str]:
     return [name for name in source.columns if name in needed] or list(source.columns)[:1]
 
 
-def _frames(source: FileSource, piece: Piece) -> Iterator[pl.DataFrame]:
+def _frames(source: FileSource, piece: FilePart) -> Iterator[pl.DataFrame]:
     lazy = scan_files(piece.path, source.format, source.columns)
-    if piece.rows is not None:
-        lazy = lazy.slice(piece.offset, piece.rows)
+    if piece.size is not None:
+        lazy = lazy.slice(piece.first, piece.size)
     if source.predicate is not None:
         lazy = lazy.filter(source.predicate.expr)
     try:
-        yield from lazy.select(_needed(source)).collect_batches(chunk_size=CHUNK_ROWS, maintain_order=True)
+        yield from lazy.select(needed_columns(source)).collect_batches(chunk_size=CHUNK_ROWS, maintain_order=True)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _read_error(source, piece, error) from error
 
 
-def _read_error(source: FileSource, piece: Piece, error: Exception) -> InputError:
+def _read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
     if source.predicate is not None and _readable(source, piece):
         return InputError(
             f"where: the condition {source.predicate} failed on the rows of {piece.path!r}: {first_line(error)}",
@@ -181,7 +155,7 @@ def _read_error(source: FileSource, piece: Piece, error: Exception) -> InputErro
     )
 
 
-def _readable(source: FileSource, piece: Piece) -> bool:
+def _readable(source: FileSource, piece: FilePart) -> bool:
     try:
         for _ in scan_files(piece.path, source.format, source.columns).collect_batches(chunk_size=CHUNK_ROWS):
             pass

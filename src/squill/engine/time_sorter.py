@@ -139,7 +139,7 @@ def earliest_later(lows: Sequence[int]) -> list[int]:
     >>> earliest_later([5, 2, 9])[:2]
     [2, 9]
     """
-    bounds = [INFINITY]
+    bounds = [INFINITY] if lows else []
     for low in reversed(lows[1:]):
         bounds.append(min(bounds[-1], low))
     return bounds[::-1]

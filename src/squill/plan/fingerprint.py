@@ -27,7 +27,7 @@ from squill.plan.node import Node, walk
 __all__ = ["difference", "fingerprint"]
 
 Json = Any
-DATA = ("frame", "blocks", "events", "source")
+DATA = ("frame", "blocks", "events", "parts", "source")
 PLAIN = (bool, int, float, complex, str, bytes)
 
 

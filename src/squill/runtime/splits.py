@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import polars as pl
 
 from squill.errors import InternalError
-from squill.plan.nodes import FileSource, FrameSource, Source
+from squill.plan.nodes import FilePart, FileSource, FrameSource, Source
+from squill.runtime.file_splits import split_files
+from squill.runtime.shares import dealt, neighbours, split_rows
 
-__all__ = ["BLOCK_ROWS", "dealt", "key_begin", "split_files", "split_rows", "splits_of"]
+__all__ = ["BLOCK_ROWS", "key_begin", "splits_of"]
 
 BLOCK_ROWS = 65_536
 """A block of a frame has at most so many rows; more only where equal keys must stay together."""
@@ -28,7 +29,7 @@ def splits_of(source: Source, shards: int) -> list[Source]:
     if isinstance(source, FrameSource):
         return [_part_of_frame(source, ranges) for ranges in _ranges_of_frame(source, shards)]
     if isinstance(source, FileSource):
-        return [replace(source, paths=paths) for paths in split_files(source.paths, shards)]
+        return [_part_of_files(source, parts) for parts in split_files(source, shards)]
     raise InternalError(f"{source.name} cannot be split")
 
 
@@ -50,7 +51,7 @@ def _ranges_of_frame(source: FrameSource, shards: int) -> list[list[tuple[int, i
         cuts = sorted({0, rows, *(key_begin(source.frame, source.promises.packed, low) for low, _ in blocks)})
         blocks = list(pairwise(cuts))
         sizes = [high - low for low, high in blocks]
-        order = _neighbours(sizes, shards) if turns == 1 else dealt(sizes, shards)
+        order = neighbours(sizes, shards) if turns == 1 else dealt(sizes, shards)
         dealt_out = [[blocks[number] for number in numbers] for numbers in order]
     return [[(low, high) for low, high in ranges if low < high] for ranges in dealt_out]
 
@@ -77,48 +78,6 @@ def key_begin(frame: pl.DataFrame, keys: Sequence[str], row: int) -> int:
     return frame.height
 
 
-def dealt(sizes: Sequence[int], shards: int) -> list[list[int]]:
-    """Return which items each shard gets: one after the other to the shard that has least so far.
-
-    Items of one size go to the shards in turn.
-
-    Examples
-    --------
-    >>> dealt([1, 1, 1, 1, 1], 2), dealt([5, 1, 1, 1, 4], 2)
-    ([[0, 2, 4], [1, 3]], [[0], [1, 2, 3, 4]])
-    """
-    chosen: list[list[int]] = [[] for _ in range(shards)]
-    loads = [0] * shards
-    for number, size in enumerate(sizes):
-        least = loads.index(min(loads))
-        chosen[least].append(number)
-        loads[least] += size
-    return chosen
-
-
-def split_rows(rows: int, shards: int) -> list[tuple[int, int]]:
-    """Return ranges of rows, in order, whose sizes differ by at most one.
-
-    Examples
-    --------
-    >>> split_rows(10, 3)
-    [(0, 3), (3, 6), (6, 10)]
-    """
-    return [(rows * shard // shards, rows * (shard + 1) // shards) for shard in range(shards)]
-
-
-def split_files(paths: Sequence[str], shards: int) -> list[tuple[str, ...]]:
-    """Return the files of each shard: neighbours stay together, shares of bytes are about equal."""
-    sizes = [Path(path).stat().st_size for path in paths]
-    return [tuple(paths[number] for number in numbers) for numbers in _neighbours(sizes, shards)]
-
-
-def _neighbours(sizes: Sequence[int], shards: int) -> list[list[int]]:
-    """Return which items each shard gets, where neighbours stay together and shares are about equal."""
-    total, before = max(sum(sizes), 1), 0
-    chosen: list[list[int]] = [[] for _ in range(shards)]
-    for number, size in enumerate(sizes):
-        middle = before + size / 2
-        chosen[min(int(middle * shards / total), shards - 1)].append(number)
-        before += size
-    return chosen
+def _part_of_files(source: FileSource, parts: Sequence[FilePart]) -> FileSource:
+    paths = tuple(dict.fromkeys(part.path for part in parts))
+    return replace(source, paths=paths, parts=tuple(parts))

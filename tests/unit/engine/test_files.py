@@ -13,7 +13,7 @@ import pytest
 import squill as sq
 from squill.engine import files, time_sorter
 from squill.engine.files import pieces_of
-from squill.plan.nodes import FileSource
+from squill.plan.nodes import FilePart, FileSource
 from squill.plan.rewrite import rewrite
 from squill.stream import Stream
 
@@ -85,7 +85,7 @@ def test_statistics_give_the_earliest_time_of_each_piece(tmp_path: Path, dtype: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "PIECE_ROWS", 1)
         pieces = pieces_of(source_of(sq.scan(tmp_path / "a.parquet", start="t")))
-    assert [(piece.offset, piece.rows, piece.low) for piece in pieces] == [(2, 2, 5), (0, 2, 20)]
+    assert [(piece.first, piece.size, piece.low) for piece in pieces] == [(2, 2, 5), (0, 2, 20)]
 
 
 def test_rows_leave_before_later_pieces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_rows_leave_before_later_pieces_are_read(tmp_path: Path, monkeypatch: py
     read: list[str] = []
     frames = files._frames
 
-    def noted(source: FileSource, piece: files.Piece) -> Iterator[pl.DataFrame]:
+    def noted(source: FileSource, piece: FilePart) -> Iterator[pl.DataFrame]:
         read.append(piece.path)
         return frames(source, piece)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import datetime as dt
+import pickle
 from pathlib import Path
 
 import polars as pl
@@ -8,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import squill as sq
-from squill.errors import InputError
+from squill.errors import InputError, SourceReadError
 from squill.plan.fragments import sources_of
 from squill.plan.nodes import FileSource, FrameSource
+from squill.plan.rewrite import rewrite
 from squill.runtime import splits
 from squill.runtime.shard import read_split
-from squill.runtime.splits import split_files, split_rows, splits_of
+from squill.runtime.shares import neighbours, split_rows
+from squill.runtime.splits import splits_of
 
 
 @given(st.integers(0, 1_000), st.integers(1, 50))
@@ -68,17 +72,66 @@ def test_promises_are_checked_inside_a_split(monkeypatch: pytest.MonkeyPatch) ->
         ([10, 10, 10], 1, [[0, 1, 2]]),
     ],
 )
-def test_files_are_shared_out_by_bytes(tmp_path: Path, sizes: list[int], shards: int, expected: object) -> None:
-    paths = [tmp_path / f"{number}.parquet" for number in range(len(sizes))]
-    for path, size in zip(paths, sizes, strict=True):
-        path.write_bytes(bytes(size))
-    chosen = split_files([str(path) for path in paths], shards)
-    assert [[int(Path(path).stem) for path in files] for files in chosen] == expected
+def test_neighbours_stay_together(sizes: list[int], shards: int, expected: object) -> None:
+    assert neighbours(sizes, shards) == expected
 
 
-def test_scan_is_split_by_files(tmp_path: Path) -> None:
+def file_parts(stream: sq.Stream, shards: int) -> list[FileSource]:
+    (source,) = sources_of(rewrite(stream.plan))
+    return [part for part in splits_of(source, shards) if isinstance(part, FileSource)]
+
+
+def starts_of(part: FileSource) -> list[int]:
+    return [t for batch in read_split(part) for t in batch.sync.tolist()]
+
+
+def test_row_groups_are_dealt_out_in_order_of_time(tmp_path: Path) -> None:
+    pl.DataFrame({"t": [40, 41, 0, 1]}).write_parquet(tmp_path / "0.parquet", row_group_size=2)
+    pl.DataFrame({"t": [30, 31, 20, 21]}).write_parquet(tmp_path / "1.parquet", row_group_size=2)
+    parts = file_parts(sq.scan(tmp_path, start="t"), 2)
+    assert [starts_of(part) for part in parts] == [[0, 1, 30, 31], [20, 21, 40, 41]]
+    assert f"2 parts: {tmp_path}/0.parquet rows 2..4; {tmp_path}/1.parquet rows 0..2" in parts[0].details()
+    assert pickle.loads(pickle.dumps(parts[0].parts)) == parts[0].parts
+
+
+def test_row_groups_without_a_row_to_keep_are_not_read(tmp_path: Path) -> None:
+    day = dt.datetime(2020, 1, 1)
+    times = [day + dt.timedelta(days=n) for n in range(6)]
+    frame = pl.DataFrame({"t": times, "k": list("aabbcc"), "x": [1.0] * 6})
+    frame.write_parquet(tmp_path / "a.parquet", row_group_size=2)
+    scan = sq.scan(tmp_path, start="t", keep_time=True)
+
+    def groups(predicate: pl.Expr) -> list[int]:
+        (split,) = file_parts(scan.where(predicate), 1)
+        assert split.parts is not None
+        return [part.first // 2 for part in split.parts]
+
+    assert groups(sq.col("k") == "b") == [1]
+    assert groups((sq.col("t") >= times[1]) & (sq.col("k") < "c")) == [0, 1]
+    assert groups((sq.col("t") > times[3]) & (sq.col("x") > 5)) == [2]
+    assert groups(sq.col("x") > 5) == [0, 1, 2]  # a float may be NaN, of which statistics say nothing
+    assert file_parts(scan.where(sq.col("k") == "z"), 2)[0].parts == ()
+    assert scan.where(sq.col("k") == "z").collect().is_empty()
+
+
+def test_parts_weigh_what_is_read_of_them(tmp_path: Path) -> None:
+    texts = ["".join(chr(97 + (n * m) % 26) for m in range(99)) for n in range(1_000)]
+    pl.DataFrame({"t": [0] * 4, "s": ["x"] * 4}).write_parquet(tmp_path / "0.parquet")
+    pl.DataFrame({"t": [1] * 1_000, "s": texts}).write_parquet(tmp_path / "1.parquet")
+    pl.DataFrame({"t": [2] * 4, "s": ["x"] * 4}).write_parquet(tmp_path / "2.parquet")
+    whole = file_parts(sq.scan(tmp_path, start="t"), 2)
+    assert [len(part.paths) for part in whole] == [2, 1]
+    times = file_parts(sq.scan(tmp_path, start="t").select(one=1), 2)
+    assert times[0].read == ()
+    assert [len(part.paths) for part in times] == [2, 1]
+
+
+def test_rows_of_files_leave_before_later_parts_are_read(tmp_path: Path) -> None:
     for number in range(4):
         pl.DataFrame({"t": [number]}).write_parquet(tmp_path / f"{number}.parquet")
-    (source,) = sources_of(sq.scan(tmp_path, start="t").plan)
-    parts = [part for part in splits_of(source, 2) if isinstance(part, FileSource)]
-    assert [len(part.paths) for part in parts] == [2, 2]
+    split = file_parts(sq.scan(tmp_path, start="t"), 2)[0]
+    rows = read_split(split)
+    assert next(rows).sync.tolist() == [0]
+    Path(split.paths[1]).unlink()
+    with pytest.raises(SourceReadError, match=r"2.parquet' cannot be read as parquet: No such file"):
+        next(rows)

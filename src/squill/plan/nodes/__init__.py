@@ -20,6 +20,7 @@ from squill.plan.nodes.payload import MapBatches, Select, SelectMany, Where
 from squill.plan.nodes.sources import (
     Disorder,
     EventsSource,
+    FilePart,
     FileSource,
     FrameSource,
     Lifetime,
@@ -34,8 +35,8 @@ from squill.plan.nodes.windows import CountWindow, HoppingWindow, PerWindow, Ses
 __all__ = [
     "Aggregate", "AlterLifetime", "AsofJoin", "CastTime", "Chop", "ClipByStream", "ClipDuration",
     "ConsecutivePairs", "CountWindow", "Detect", "Disorder", "Distinct", "EventsSource", "Exists", "Extend",
-    "FileSource", "FrameSource", "HoppingWindow", "Join", "Lifetime", "MapBatches", "PerWindow", "PointAtEnd",
-    "Promises", "PushSource", "Quantize", "Select", "SelectMany", "SessionWindow", "Sessionize", "Shift",
+    "FilePart", "FileSource", "FrameSource", "HoppingWindow", "Join", "Lifetime", "MapBatches", "PerWindow",
+    "PointAtEnd", "Promises", "PushSource", "Quantize", "Select", "SelectMany", "SessionWindow", "Sessionize", "Shift",
     "SnapshotApply", "Source", "Stitch", "TwoInputs", "Union", "UserOperator", "WaitForEnds", "Where",
     "WithDuration",
 ]  # fmt: skip

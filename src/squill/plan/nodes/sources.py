@@ -13,12 +13,13 @@ from squill.plan.expressions import Expression
 from squill.plan.node import Node
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema
-from squill.time import TimeType
+from squill.time import MINUS_INFINITY, TimeType
 
 __all__ = [
     "KEEP_LATE",
     "Disorder",
     "EventsSource",
+    "FilePart",
     "FileSource",
     "FrameSource",
     "Lifetime",
@@ -143,6 +144,36 @@ class FrameSource(Source):
         return Source.details(self) + held + _only(self.predicate)
 
 
+SHOWN_PARTS = 3
+
+UNITS = {"parquet": "rows", "ipc": "batches", "csv": "bytes", "ndjson": "bytes"}
+"""What the parts of a file are counted in; parts of rows are whole row groups, parts of bytes whole lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A part of a file, which is read for itself: `size` units from `first` on, or all that follows.
+
+    `low` is a time that none of its rows is before.
+    """
+
+    path: str
+    first: int = 0
+    size: int | None = None
+    low: int = MINUS_INFINITY
+
+    @property
+    def is_whole(self) -> bool:
+        return self.first == 0 and self.size is None
+
+    def describe(self, file_format: str) -> str:
+        """Return the part as explain shows it."""
+        if self.is_whole:
+            return self.path
+        end = "" if self.size is None else self.first + self.size
+        return f"{self.path} {UNITS[file_format]} {self.first}..{end}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileSource(Source):
     """Rows of parquet, csv, ndjson or ipc files, read in pieces."""
@@ -153,6 +184,8 @@ class FileSource(Source):
     """The payload columns that are needed, once pushed down; None is all."""
     predicate: Expression | None = None
     """A filter on the files' own columns, pushed down."""
+    parts: tuple[FilePart, ...] | None = None
+    """Of a split: what it reads of `paths`; None is all."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -163,6 +196,10 @@ class FileSource(Source):
         shown = Source.details(self)
         files = self.paths[0] if len(self.paths) == 1 else f"{len(self.paths)} files"
         shown = f"{self.format} {files}, {shown}"
+        if self.parts is not None:
+            first = "".join(f" {part.describe(self.format)};" for part in self.parts[:SHOWN_PARTS])
+            more = " …" if len(self.parts) > SHOWN_PARTS else ""
+            shown += f", {len(self.parts)} parts:{first}{more}".rstrip(":;")
         if self.read is not None:
             shown += f", read=[{', '.join(self.read)}]"
         return shown + _only(self.predicate)

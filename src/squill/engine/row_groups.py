@@ -1,0 +1,158 @@
+"""What a parquet file says of its row groups: how large they are, how early, and whether a filter can keep a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from squill.plan.expression_text import deserialise, dump_tree, load_tree
+from squill.plan.expressions import Expression
+from squill.plan.nodes import FileSource
+from squill.plan.schema import Schema
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["RowGroups", "joined_groups", "row_groups"]
+
+MIRRORED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Neighbouring row groups of a file: rows, the bytes of the columns needed, and the earliest time."""
+
+    first: int
+    rows: int
+    size: int
+    low: int
+
+
+def row_groups(path: str, source: FileSource, needed: Sequence[str]) -> list[RowGroups] | None:
+    """Return the row groups in which the source's filter may keep a row; None when the file does not tell."""
+    try:
+        metadata = pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return None  # Polars reads it, or says what is wrong with it
+    places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+    read = [
+        place for path, place in places.items() if any(path == name or path.startswith(f"{name}.") for name in needed)
+    ]
+    start = None if source.lifetime is None else source.lifetime.start.source_column
+    keep = _may_match(source.predicate, source.columns, metadata, places)
+    groups: list[RowGroups] = []
+    first = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if keep[number] and group.num_rows:
+            size = sum(group.column(place).total_compressed_size for place in read)
+            low = _earliest(group.column(places[start])) if start in places else MINUS_INFINITY
+            groups.append(RowGroups(first, group.num_rows, size, low))
+        first += group.num_rows
+    return groups
+
+
+def joined_groups(groups: Sequence[RowGroups], rows: int) -> list[RowGroups]:
+    """Return the groups with neighbours joined while they are smaller than `rows`."""
+    joined: list[RowGroups] = []
+    for group in groups:
+        last = joined[-1] if joined else None
+        if last is None or last.rows >= rows or last.first + last.rows != group.first:
+            joined.append(group)
+        else:
+            size, low = last.size + group.size, min(last.low, group.low)
+            joined[-1] = RowGroups(last.first, last.rows + group.rows, size, low)
+    return joined
+
+
+def _earliest(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return the least time of a row group in ticks, or minus infinity when the file does not say."""
+    bounds = _bounds(chunk)
+    if bounds is None or not isinstance(bounds[0], int) or bounds[0] >= INFINITY:
+        return MINUS_INFINITY
+    return max(bounds[0], MINUS_INFINITY)
+
+
+def _bounds(chunk: pq.ColumnChunkMetaData) -> tuple[int, int] | tuple[str, str] | None:
+    """Return the least and the greatest value; of times their ticks. Floats have NaN, and tell nothing."""
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return None
+    logical = statistics.logical_type.type
+    if chunk.physical_type in ("INT32", "INT64"):
+        # The physical value is the number of ticks, except that unsigned numbers are stored as signed ones.
+        whole = logical == "INT"
+        least, greatest = (statistics.min, statistics.max) if whole else (statistics.min_raw, statistics.max_raw)
+        return (least, greatest) if isinstance(least, int) and isinstance(greatest, int) else None
+    if chunk.physical_type == "BYTE_ARRAY" and logical == "STRING":
+        return statistics.min, statistics.max
+    return None
+
+
+def _may_match(
+    predicate: Expression | None, columns: Schema, metadata: pq.FileMetaData, places: dict[str, int]
+) -> Bools:
+    """Return per row group False where a comparison with a constant shows that the filter keeps no row of it."""
+    keep = np.ones(metadata.num_row_groups, np.bool_)
+    if predicate is None:
+        return keep
+    for column, operation, constant in _comparisons(load_tree(predicate.serialised)):
+        if column not in places or not _is_comparable(columns[column]):
+            continue
+        found = [_bounds(metadata.row_group(group).column(places[column])) for group in range(len(keep))]
+        lows = [None if pair is None else pair[0] for pair in found]
+        highs = [None if pair is None else pair[1] for pair in found]
+        try:
+            bounds = pl.DataFrame([pl.Series("low", lows), pl.Series("high", highs)]).cast(columns[column])
+            possible = bounds.select(_possible(operation, constant).fill_null(True)).to_series()
+        except pl.exceptions.PolarsError:
+            continue  # reading says what is wrong with the comparison
+        keep &= possible.to_numpy()
+    return keep
+
+
+def _is_comparable(dtype: pl.DataType) -> bool:
+    return dtype.is_integer() or isinstance(dtype, (pl.Date, pl.Datetime, pl.String))
+
+
+def _possible(operation: str, constant: pl.Expr) -> pl.Expr:
+    low, high = pl.col("low"), pl.col("high")
+    match operation:
+        case "Lt":
+            return low < constant
+        case "LtEq":
+            return low <= constant
+        case "Gt":
+            return high > constant
+        case "GtEq":
+            return high >= constant
+    return (low <= constant) & (high >= constant)
+
+
+def _comparisons(tree: object) -> Iterator[tuple[str, str, pl.Expr]]:
+    """Yield (column, operation, constant) for comparisons that all must hold where the filter does."""
+    match tree:
+        case {"Alias": [inner, _]}:
+            yield from _comparisons(inner)
+        case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
+            yield from _comparisons(left)
+            yield from _comparisons(right)
+        case {"BinaryExpr": {"left": {"Column": str(name)}, "op": str(op), "right": {"Literal": literal}}}:
+            if op in MIRRORED and _is_single(literal):
+                yield name, op, _constant(literal)
+        case {"BinaryExpr": {"left": {"Literal": literal}, "op": str(op), "right": {"Column": str(name)}}}:
+            if op in MIRRORED and _is_single(literal):
+                yield name, MIRRORED[op], _constant(literal)
+
+
+def _is_single(literal: object) -> bool:
+    return isinstance(literal, dict) and next(iter(literal)) in ("Dyn", "Scalar")
+
+
+def _constant(literal: object) -> pl.Expr:
+    return deserialise(dump_tree({"Literal": literal}))

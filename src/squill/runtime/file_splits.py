@@ -1,0 +1,90 @@
+"""Which parts of which files each shard reads.
+
+Parts that can keep a row of the filter are weighed by the bytes of the columns that are read, put in order of
+their earliest time, and dealt out. Files of a packed source are not cut, and neighbours that share a key stay
+together. Rows without times stay in order: a shard has neighbouring parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from squill.engine.files import needed_columns
+from squill.engine.row_groups import RowGroups, joined_groups, row_groups
+from squill.errors import SourceReadError
+from squill.plan.build.files import first_line, scan_files, unreadable_hint
+from squill.plan.nodes import FilePart, FileSource
+from squill.runtime.shares import dealt, neighbours
+
+__all__ = ["PART_ROWS", "split_files"]
+
+PART_ROWS = 65_536
+"""Row groups smaller than this are read together, where there are enough of them."""
+
+Weighed = tuple[FilePart, int]
+"""A part and the bytes that are read of it."""
+
+
+def split_files(source: FileSource, shards: int) -> list[list[FilePart]]:
+    """Return the parts of each shard."""
+    if source.promises.packed:
+        return _whole_files(source, shards)
+    parts = _parts(source, shards)
+    if source.lifetime is None:
+        chosen = neighbours([size for _, size in parts], shards)
+    else:
+        if not source.promises.sorted_by:
+            parts.sort(key=lambda item: item[0].low)
+        chosen = dealt([size for _, size in parts], shards)
+    return [[parts[number][0] for number in numbers] for numbers in chosen]
+
+
+def _parts(source: FileSource, shards: int) -> list[Weighed]:
+    """Return the parts of all files, in the order of the files."""
+    if source.format != "parquet":
+        return [_whole(path) for path in source.paths]
+    needed = needed_columns(source)
+    groups = {path: row_groups(path, source, needed) for path in source.paths}
+    total = sum(group.rows for found in groups.values() for group in found or ())
+    # Four parts for each shard balance well enough.
+    rows = min(PART_ROWS, total // (4 * shards))
+    return [part for path in source.paths for part in _parts_of_groups(path, groups[path], rows)]
+
+
+def _parts_of_groups(path: str, groups: Sequence[RowGroups] | None, rows: int) -> list[Weighed]:
+    if groups is None:
+        return [_whole(path)]
+    return [(FilePart(path, item.first, item.rows, item.low), item.size) for item in joined_groups(groups, rows)]
+
+
+def _whole(path: str) -> Weighed:
+    return FilePart(path), Path(path).stat().st_size
+
+
+def _whole_files(source: FileSource, shards: int) -> list[list[FilePart]]:
+    """Return whole files; those that the rows of one key go on over are together."""
+    chains: list[list[Weighed]] = []
+    last: pl.DataFrame | None = None
+    for path in source.paths:
+        first, final = _border_keys(source, path)
+        if chains and (not first.height or (last is not None and first.equals(last))):
+            chains[-1].append(_whole(path))
+        else:
+            chains.append([_whole(path)])
+        last = final if final.height else last
+    chosen = neighbours([sum(size for _, size in chain) for chain in chains], shards)
+    return [[part for number in numbers for part, _ in chains[number]] for numbers in chosen]
+
+
+def _border_keys(source: FileSource, path: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the packed columns of the first and of the last row."""
+    keys = scan_files(path, source.format, source.columns).select(source.promises.packed)
+    try:
+        return keys.head(1).collect(), keys.tail(1).collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise SourceReadError(
+            f"scan: {path!r} cannot be read as {source.format}: {first_line(error)}", unreadable_hint(source.format)
+        ) from error
