@@ -99,7 +99,9 @@ class Cluster:
     ) -> ShardedStream:
         """Return the rows of files, of which each of `shards` shards reads its own parts; see `squill.scan`.
 
-        Files of a source with `packed=` columns are not cut, and equal keys stay on one shard.
+        Parquet is cut between row groups, ipc between record batches, csv and ndjson between lines, but for csv
+        files that hold quotation marks, which are not cut; nor are files of a source with `packed=` columns, of
+        which equal keys stay on one shard.
         """
         stream = ingest.scan(
             paths,

@@ -92,6 +92,7 @@ def scan(
 ) -> Stream:
     """Return the rows of parquet, csv, ndjson or ipc files as a stream; paths may be globs and folders.
 
+    Paths may be addresses (``s3://bucket/clicks/*.parquet``) of whatever pyarrow opens, or fsspec if installed.
     Files are read in pieces, with only the columns and rows that the query needs. Input that is not sorted
     by start is sorted in bounded memory, over temporary files where it is large; `sorted_by=` the start column
     promises that this is not needed, and parquet files say by their statistics what can come out early.
@@ -99,7 +100,7 @@ def scan(
     Raises
     ------
     SourceReadError
-        A path that matches nothing, a file that cannot be read or is not whole.
+        A path that matches nothing, a filesystem that is not known, a file that cannot be read or is not whole.
     SchemaChangedError
         Files that do not have the same columns of the same types.
 

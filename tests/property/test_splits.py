@@ -34,6 +34,8 @@ Row = tuple[Any, ...]
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits, "BLOCK_ROWS", 4)
     monkeypatch.setattr(file_splits, "PART_ROWS", 4)
+    monkeypatch.setattr(file_splits, "LEAST_BYTES", 16)
+    monkeypatch.setattr(file_splits, "PART_BYTES", 64)
 
 
 def source_of(stream: sq.Stream) -> Source:
@@ -139,3 +141,31 @@ def test_keys_of_packed_files(frame: pl.DataFrame, layout: tuple[int, int], shar
         assert_covers(parts, source)
         keys = [{row[-2:] for row in read(part)} for part in parts]
         assert sum(map(len, keys)) == len(set().union(*keys))
+
+
+words = st.sampled_from(["", "a", None, "line\nend", 'quo"te', "com,ma", "ü€😀", "x" * 40])
+Texts = st.lists(st.tuples(times, words, st.integers(0, 3)), max_size=60).map(
+    lambda items: pl.DataFrame(items, schema=SCHEMA, orient="row")
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(Texts | Frame, st.sampled_from(["csv", "ndjson", "ipc"]), st.integers(1, 2), Shards, st.booleans())
+def test_lines_and_batches(frame: pl.DataFrame, kind: str, files: int, shards: int, ordered: bool) -> None:
+    stored = frame.sort("t", maintain_order=True) if ordered else frame
+    first = pl.DataFrame([(-(10**17), "k", 0)], schema=SCHEMA, orient="row")  # types are guessed from a row
+    size = max(1, -(-stored.height // files))
+    with TemporaryDirectory() as folder:
+        for number in range(files):
+            part = pl.concat([first, stored.slice(number * size, size)] if number == 0 else [stored[number * size :]])
+            path = Path(folder) / f"{number}.{kind}"
+            if kind == "ipc":
+                part.write_ipc(path, record_batch_size=3)
+            elif part.height:
+                part.write_csv(path, line_terminator="\r\n" if files == 2 else "\n") if kind == "csv" else (
+                    part.write_ndjson(path)
+                )
+        source = source_of(sq.scan(folder, start="t", sorted_by="t" if ordered else None, format=kind))
+        parts = splits_of(source, shards)
+        assert_covers(parts, source)
+        assert splits_of(source, shards) == parts

@@ -14,11 +14,13 @@ import polars as pl
 
 from squill.engine import time_sorter
 from squill.engine.batch import Batch
+from squill.engine.file_ranges import arrow_frames, lines
 from squill.engine.ingress import Arrival, RowReader, cut
 from squill.engine.row_groups import joined_groups, row_groups
 from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError, SourceReadError
-from squill.plan.build.files import changed_type, first_line, scan_files, unreadable_hint
+from squill.plan.build.files import TYPED, changed_type, first_line, scan_files, unreadable_hint
+from squill.plan.build.locations import READ_ERRORS, is_local
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
 from squill.time import MINUS_INFINITY
@@ -129,16 +131,34 @@ def needed_columns(source: FileSource) -> list[str]:
     return [name for name in source.columns if name in needed] or list(source.columns)[:1]
 
 
-def _frames(source: FileSource, piece: FilePart) -> Iterator[pl.DataFrame]:
-    lazy = scan_files(piece.path, source.format, source.columns)
-    if piece.size is not None:
-        lazy = lazy.slice(piece.first, piece.size)
-    if source.predicate is not None:
-        lazy = lazy.filter(source.predicate.expr)
+def _frames(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
     try:
-        yield from lazy.select(needed_columns(source)).collect_batches(chunk_size=CHUNK_ROWS, maintain_order=True)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _read_error(source, piece, error) from error
+        if source.format in TYPED and not (is_local(part.path) and (part.is_whole or source.format == "parquet")):
+            yield from _from_arrow(source, part)
+        else:
+            lazy = _scanned(source, part)
+            if source.predicate is not None:
+                lazy = lazy.filter(source.predicate.expr)
+            names = needed_columns(source)
+            yield from lazy.select(names).collect_batches(chunk_size=CHUNK_ROWS, maintain_order=True)
+    except (pl.exceptions.PolarsError, *READ_ERRORS) as error:
+        raise _read_error(source, part, error) from error
+
+
+def _scanned(source: FileSource, part: FilePart) -> pl.LazyFrame:
+    if part.is_whole:
+        return scan_files(part.path, source.format, source.columns)
+    if source.format in TYPED:
+        return scan_files(part.path, source.format, source.columns).slice(part.first, part.size)
+    return lines(part, source.format, source.columns)
+
+
+def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
+    names = needed_columns(source)
+    filtered = () if source.predicate is None else source.predicate.roots
+    read = list(dict.fromkeys((*names, *filtered)))
+    for frame in arrow_frames(part, source.format, source.columns, read, CHUNK_ROWS):
+        yield (frame if source.predicate is None else frame.filter(source.predicate.expr)).select(names)
 
 
 def _read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
@@ -159,7 +179,7 @@ def _readable(source: FileSource, piece: FilePart) -> bool:
     try:
         for _ in scan_files(piece.path, source.format, source.columns).collect_batches(chunk_size=CHUNK_ROWS):
             pass
-    except (pl.exceptions.PolarsError, OSError):
+    except (pl.exceptions.PolarsError, *READ_ERRORS):
         return False
     return True
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from squill.plan.build.locations import READ_ERRORS, open_file
 from squill.plan.expression_text import deserialise, dump_tree, load_tree
 from squill.plan.expressions import Expression
 from squill.plan.nodes import FileSource
@@ -36,8 +36,9 @@ class RowGroups:
 def row_groups(path: str, source: FileSource, needed: Sequence[str]) -> list[RowGroups] | None:
     """Return the row groups in which the source's filter may keep a row; None when the file does not tell."""
     try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowException):
+        with open_file(path) as file:
+            metadata = pq.read_metadata(file)
+    except READ_ERRORS:
         return None  # Polars reads it, or says what is wrong with it
     places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
     read = [

@@ -8,14 +8,15 @@ together. Rows without times stay in order: a shard has neighbouring parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import polars as pl
 
+from squill.engine.file_ranges import batch_parts, line_parts
 from squill.engine.files import needed_columns
 from squill.engine.row_groups import RowGroups, joined_groups, row_groups
 from squill.errors import SourceReadError
 from squill.plan.build.files import first_line, scan_files, unreadable_hint
+from squill.plan.build.locations import READ_ERRORS, file_size
 from squill.plan.nodes import FilePart, FileSource
 from squill.runtime.shares import dealt, neighbours
 
@@ -23,6 +24,12 @@ __all__ = ["PART_ROWS", "split_files"]
 
 PART_ROWS = 65_536
 """Row groups smaller than this are read together, where there are enough of them."""
+
+PART_BYTES = 8 << 20
+LEAST_BYTES = 1 << 16
+"""Of files that are cut by bytes: a range is read as a whole, and not worth it when it is smaller."""
+PARTS_PER_SHARD = 4
+"""So many balance well enough."""
 
 Weighed = tuple[FilePart, int]
 """A part and the bytes that are read of it."""
@@ -45,13 +52,18 @@ def split_files(source: FileSource, shards: int) -> list[list[FilePart]]:
 def _parts(source: FileSource, shards: int) -> list[Weighed]:
     """Return the parts of all files, in the order of the files."""
     if source.format != "parquet":
-        return [_whole(path) for path in source.paths]
+        total = sum(file_size(path) for path in source.paths)
+        part_bytes = min(PART_BYTES, max(LEAST_BYTES, total // (PARTS_PER_SHARD * shards)))
+        return [part for path in source.paths for part in _parts_of_bytes(path, source.format, part_bytes)]
     needed = needed_columns(source)
     groups = {path: row_groups(path, source, needed) for path in source.paths}
     total = sum(group.rows for found in groups.values() for group in found or ())
-    # Four parts for each shard balance well enough.
-    rows = min(PART_ROWS, total // (4 * shards))
+    rows = min(PART_ROWS, total // (PARTS_PER_SHARD * shards))
     return [part for path in source.paths for part in _parts_of_groups(path, groups[path], rows)]
+
+
+def _parts_of_bytes(path: str, file_format: str, part_bytes: int) -> list[Weighed]:
+    return batch_parts(path, part_bytes) if file_format == "ipc" else line_parts(path, file_format, part_bytes)
 
 
 def _parts_of_groups(path: str, groups: Sequence[RowGroups] | None, rows: int) -> list[Weighed]:
@@ -61,7 +73,7 @@ def _parts_of_groups(path: str, groups: Sequence[RowGroups] | None, rows: int) -
 
 
 def _whole(path: str) -> Weighed:
-    return FilePart(path), Path(path).stat().st_size
+    return FilePart(path), file_size(path)
 
 
 def _whole_files(source: FileSource, shards: int) -> list[list[FilePart]]:
@@ -84,7 +96,7 @@ def _border_keys(source: FileSource, path: str) -> tuple[pl.DataFrame, pl.DataFr
     keys = scan_files(path, source.format, source.columns).select(source.promises.packed)
     try:
         return keys.head(1).collect(), keys.tail(1).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, *READ_ERRORS) as error:
         raise SourceReadError(
             f"scan: {path!r} cannot be read as {source.format}: {first_line(error)}", unreadable_hint(source.format)
         ) from error

@@ -135,3 +135,23 @@ def test_rows_of_files_leave_before_later_parts_are_read(tmp_path: Path) -> None
     Path(split.paths[1]).unlink()
     with pytest.raises(SourceReadError, match=r"2.parquet' cannot be read as parquet: No such file"):
         next(rows)
+
+
+def test_a_damaged_row_group_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"t": range(1_000)}).write_parquet(path, row_group_size=100)
+    content = bytearray(path.read_bytes())
+    content[200:600] = bytes(400)
+    path.write_bytes(content)
+    with sq.local(2) as cluster, pytest.raises(SourceReadError, match=r"a.parquet' cannot be read as parquet: .+"):
+        cluster.scan(tmp_path, start="t").collect()
+
+
+def test_files_that_are_gone_are_named(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("t\n1\n")
+    with sq.local(2) as cluster:
+        scan = cluster.scan(tmp_path, start="t")
+        (tmp_path / "b.csv").unlink()
+        with pytest.raises(SourceReadError, match=r"b.csv' cannot be read as csv: No such file"):
+            scan.collect()

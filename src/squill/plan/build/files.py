@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import glob
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
+from squill.plan.build.locations import READ_ERRORS, is_local, matching_files, open_file
 from squill.plan.schema import Schema
 
 __all__ = [
-    "FORMATS", "changed_type", "common_schema", "expand_paths", "first_line", "format_of", "scan_files",
+    "FORMATS", "TYPED", "changed_type", "common_schema", "expand_paths", "first_line", "format_of", "scan_files",
     "unreadable_hint",
 ]  # fmt: skip
 
@@ -35,7 +38,7 @@ def expand_paths(paths: object) -> tuple[str, ...]:
     found: list[str] = []
     for item in given:
         text = os.fspath(item)
-        matches = _matches(text)
+        matches = matching_files(text, FORMATS)
         if not matches:
             raise SourceReadError(
                 f"scan: {text!r} matches no file",
@@ -45,25 +48,15 @@ def expand_paths(paths: object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _matches(text: str) -> list[str]:
-    path = Path(text)
-    if path.is_dir():
-        return sorted(str(file) for file in path.rglob("*") if file.suffix in FORMATS and file.is_file())
-    if path.is_file():
-        return [text]
-    if not any(mark in text for mark in "*?["):
-        return []
-    # Path.glob wants the pattern apart from the folder that it starts in.
-    return sorted(name for name in glob.glob(text, recursive=True) if Path(name).is_file())  # noqa: PTH207
-
-
 def format_of(files: Sequence[str], given: str | None) -> str:
     """Return the format of the files: the one given, or the one that all their names tell."""
     if given is not None:
         if given not in FORMATS.values():
             raise PlanError(f"scan: format is {given!r}", f"use one of {', '.join(sorted(set(FORMATS.values())))}.")
         return given
-    formats = {FORMATS.get(Path(path).suffix) for path in files}
+    # An address may end in options: s3://bucket/a.csv?region=…
+    names = [path if is_local(path) else path.partition("?")[0] for path in files]
+    formats = {FORMATS.get(Path(name).suffix) for name in names}
     if len(formats) > 1 or None in formats:
         raise PlanError(
             f"scan: the format of {files[0]!r} and its like cannot be told from their names",
@@ -72,8 +65,14 @@ def format_of(files: Sequence[str], given: str | None) -> str:
     return str(formats.pop())
 
 
-def scan_files(path: str, file_format: str, schema: Schema | None = None) -> pl.LazyFrame:
-    """Return one file as a Polars lazy frame; `schema` fixes types that the file does not store."""
+def scan_files(path: str | io.BytesIO, file_format: str, schema: Schema | None = None) -> pl.LazyFrame:
+    """Return one file, or its content, as a Polars lazy frame; `schema` fixes types that the file does not store.
+
+    A file that is not local is read as a whole.
+    """
+    if isinstance(path, str) and not is_local(path):
+        with open_file(path) as file:
+            path = io.BytesIO(file.read())
     types = None if schema is None else dict(schema)
     match file_format:
         case "parquet":
@@ -119,11 +118,20 @@ def unreadable_hint(file_format: str) -> str:
 
 def _schema(path: str, file_format: str) -> Schema:
     try:
+        if file_format in TYPED and not is_local(path):
+            return _arrow_schema(path, file_format)
         return Schema(scan_files(path, file_format).collect_schema())
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, *READ_ERRORS) as error:
         raise SourceReadError(
             f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
         ) from error
+
+
+def _arrow_schema(path: str, file_format: str) -> Schema:
+    """Return the columns of a file that is not local, of which only the end is read."""
+    with open_file(path) as file:
+        found = pq.read_schema(file) if file_format == "parquet" else pa.ipc.open_file(file).schema
+    return Schema(pl.DataFrame(found.empty_table()).schema)
 
 
 def _compare(first: str, expected: Schema, path: str, found: Schema, *, types: bool) -> None:

@@ -1,0 +1,130 @@
+"""Parts of files that Polars does not read by itself: ranges of lines, record batches, row groups from afar."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from squill.plan.build.files import scan_files
+from squill.plan.build.locations import READ_ERRORS, file_size, is_local, open_file
+from squill.plan.nodes import FilePart
+from squill.plan.schema import Schema
+
+__all__ = ["arrow_frames", "batch_parts", "line_parts", "lines"]
+
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
+"""How gzip, zstd and zlib begin: Polars reads such files, but not from the middle."""
+SEARCHED_BYTES = 1 << 22
+
+
+def line_parts(path: str, file_format: str, part_bytes: int) -> list[tuple[FilePart, int]]:
+    """Return ranges of whole lines of about so many bytes, and their sizes.
+
+    A csv file that holds a quotation mark is one part, because a line end inside quotes ends no line.
+    """
+    size = file_size(path)
+    cuts = _line_cuts(path, file_format, size, part_bytes) if size >= 2 * part_bytes else []
+    if not cuts:
+        return [(FilePart(path), size)]
+    ends = [*cuts, size]
+    return [(FilePart(path, low, high - low), high - low) for low, high in zip([0, *cuts], ends, strict=True)]
+
+
+def _line_cuts(path: str, file_format: str, size: int, part_bytes: int) -> list[int]:
+    try:
+        with open_file(path) as file:
+            beginning = file.read(4)
+            if beginning.startswith((*COMPRESSED, b"\n", b"\r")) or (file_format == "csv" and _has_quote(file)):
+                return []
+            found = (_after_line_end(file, target) for target in range(part_bytes, size, part_bytes))
+            return sorted({cut for cut in found if cut < size})
+    except READ_ERRORS:
+        return []  # reading it says what is wrong
+
+
+def _has_quote(file: pa.NativeFile) -> bool:
+    file.seek(0)
+    while block := file.read(SEARCHED_BYTES):
+        if b'"' in block:
+            return True
+    return False
+
+
+def _after_line_end(file: pa.NativeFile, offset: int) -> int:
+    """Return where the first line begins that does not begin before the offset."""
+    # The offset itself may be such a place.
+    offset -= 1
+    size = 4_096
+    file.seek(offset)
+    while block := file.read(size):
+        found = block.find(b"\n")
+        if found >= 0:
+            return offset + int(found) + 1
+        offset, size = offset + len(block), min(4 * size, SEARCHED_BYTES)
+    return offset
+
+
+def lines(part: FilePart, file_format: str, schema: Schema) -> pl.LazyFrame:
+    """Return the rows of a range of lines; a csv file's first line tells the columns of each of its ranges."""
+    with open_file(part.path) as file:
+        header = _first_line(file) if file_format == "csv" and part.first else b""
+        file.seek(part.first)
+        content = file.read(part.size)
+    return scan_files(io.BytesIO(header + content), file_format, schema)
+
+
+def _first_line(file: pa.NativeFile) -> bytes:
+    end = _after_line_end(file, 1)
+    file.seek(0)
+    return bytes(file.read(end))
+
+
+def batch_parts(path: str, part_bytes: int) -> list[tuple[FilePart, int]]:
+    """Return ranges of record batches of about so many bytes, and their sizes."""
+    size = file_size(path)
+    try:
+        with open_file(path) as file:
+            batches = pa.ipc.open_file(file).num_record_batches
+    except READ_ERRORS:
+        return [(FilePart(path), size)]  # a stream of batches, or reading it says what is wrong
+    if batches < 2:
+        return [(FilePart(path), size)]
+    count = max(1, part_bytes * batches // max(size, 1))
+    return [
+        (FilePart(path, first, min(count, batches - first)), size * min(count, batches - first) // batches)
+        for first in range(0, batches, count)
+    ]
+
+
+def arrow_frames(
+    part: FilePart, file_format: str, schema: Schema, names: Sequence[str], chunk_rows: int
+) -> Iterator[pl.DataFrame]:
+    """Yield the given columns of a range of record batches, or of the row groups of a range of rows."""
+    types = {name: schema[name] for name in names}
+    with pa.memory_map(part.path) if is_local(part.path) else open_file(part.path) as file:
+        batches = _record_batches(file, part) if file_format == "ipc" else _row_groups(file, part, names, chunk_rows)
+        for batch in batches:
+            frame = pl.DataFrame(batch.select(list(names)))
+            yield frame.cast(types)  # type: ignore[arg-type]
+
+
+def _record_batches(file: pa.NativeFile, part: FilePart) -> Iterator[pa.RecordBatch]:
+    reader = pa.ipc.open_file(file)
+    end = reader.num_record_batches if part.size is None else part.first + part.size
+    for number in range(part.first, end):
+        yield reader.get_batch(number)
+
+
+def _row_groups(file: pa.NativeFile, part: FilePart, names: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+    reader = pq.ParquetFile(file)
+    numbers, first = [], 0
+    end = reader.metadata.num_rows if part.size is None else part.first + part.size
+    for number in range(reader.num_row_groups):
+        if part.first <= first < end:
+            numbers.append(number)
+        first += reader.metadata.row_group(number).num_rows
+    yield from reader.iter_batches(chunk_rows, row_groups=numbers, columns=list(names))

@@ -1,0 +1,147 @@
+"""Files that are not local paths."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.errors import SourceReadError
+from squill.plan.build.locations import matching_files
+from squill.runtime import file_splits
+
+FRAME = pl.DataFrame({"t": range(40), "k": ["a", "b"] * 20, "x": [n / 8 for n in range(40)]})
+
+
+class Stored:
+    """A filesystem of the shape that fsspec's have: files in memory."""
+
+    protocol = "stored"
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.opened: list[str] = []
+
+    def info(self, path: str) -> dict[str, Any]:
+        if path in self.files:
+            return {"name": path, "size": len(self.files[path]), "type": "file"}
+        if self.isdir(path):
+            return {"name": path, "size": 0, "type": "directory"}
+        raise FileNotFoundError(path)
+
+    def isfile(self, path: str) -> bool:
+        return path in self.files
+
+    def isdir(self, path: str) -> bool:
+        return any(name.startswith(f"{path}/") for name in self.files)
+
+    def exists(self, path: str) -> bool:
+        return self.isfile(path) or self.isdir(path)
+
+    def find(self, path: str, **_options: object) -> dict[str, dict[str, Any]]:
+        return {name: self.info(name) for name in self.files if name.startswith(f"{path}/")}
+
+    def open(self, path: str, mode: str = "rb") -> io.BytesIO:
+        assert mode == "rb"
+        self.opened.append(path)
+        return io.BytesIO(self.files[path])
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> Stored:
+    """Stands for fsspec, which need not be installed, with one scheme."""
+    system = Stored()
+
+    def url_to_fs(address: str) -> tuple[Stored, str]:
+        scheme, _, path = address.partition("://")
+        if scheme != "stored":
+            raise ValueError(f"Protocol not known: {scheme}")
+        return system, f"/{path}"
+
+    module = ModuleType("fsspec.core")
+    vars(module)["url_to_fs"] = url_to_fs
+    monkeypatch.setitem(sys.modules, "fsspec", ModuleType("fsspec"))
+    monkeypatch.setitem(sys.modules, "fsspec.core", module)
+    return system
+
+
+def written(kind: str, frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    match kind:
+        case "parquet":
+            frame.write_parquet(buffer, row_group_size=5)
+        case "ipc":
+            frame.write_ipc(buffer, record_batch_size=5)
+        case "csv":
+            frame.write_csv(buffer)
+        case _:
+            frame.write_ndjson(buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc", "csv", "ndjson"])
+def test_files_elsewhere_are_read_whole_and_in_parts(
+    stored: Stored, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_splits, "LEAST_BYTES", 64)
+    stored.files = {f"/data/{n}.{kind}": written(kind, FRAME[20 * n : 20 * n + 20]) for n in range(2)}
+    expected = sq.from_frame(FRAME, start="t").where(sq.col("x") < 4).collect()
+    for address in ("stored://data", f"stored://data/*.{kind}", f"stored://data/[01].{kind}"):
+        stream = sq.scan(address, start="t", format=kind)
+        assert stream.where(sq.col("x") < 4).collect().equals(expected)
+    with sq.local(3) as cluster:
+        sharded = cluster.scan("stored://data", start="t", format=kind)
+        assert sharded.query(lambda s: s.where(sq.col("x") < 4)).collect().equals(expected)
+
+
+def test_globs_stay_inside_a_name_but_for_two_stars(stored: Stored) -> None:
+    stored.files = {"/d/a.csv": b"", "/d/e/b.csv": b"", "/d/e/f/c.csv": b"", "/d/e/c.txt": b""}
+    assert matching_files("stored://d/*.csv", [".csv"]) == ["stored://d/a.csv"]
+    assert matching_files("stored://d/*/*.csv", [".csv"]) == ["stored://d/e/b.csv"]
+    assert matching_files("stored://d/**/*.csv", [".csv"]) == [
+        "stored://d/a.csv", "stored://d/e/b.csv", "stored://d/e/f/c.csv",
+    ]  # fmt: skip
+    assert matching_files("stored://d/e", [".csv"]) == ["stored://d/e/b.csv", "stored://d/e/f/c.csv"]
+    assert matching_files("stored://d/?.csv", [".csv"]) == ["stored://d/a.csv"]
+    assert matching_files("stored://nowhere/*.csv", [".csv"]) == []
+
+
+def test_addresses_of_local_files_are_their_paths(tmp_path: Path) -> None:
+    FRAME.write_parquet(tmp_path / "a b.parquet")
+    for address in (f"file://{tmp_path}", f"file://{tmp_path}/*.parquet", f"file://{tmp_path}/a%20b.parquet"):
+        assert matching_files(address, [".parquet"]) == [str(tmp_path / "a b.parquet")]
+        assert sq.scan(address, start="t").collect().height == 40
+
+
+def test_unknown_schemes_are_named(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stored.files == {}
+    with pytest.raises(SourceReadError, match=r"neither pyarrow nor fsspec .* 'nope://a' \(nope://\): Protocol"):
+        sq.scan("nope://a")
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(SourceReadError, match=r"'nope://a' \(nope://\), and fsspec is not installed"):
+        sq.scan("nope://a")
+
+
+def test_nothing_found_elsewhere_is_said_as_for_local_files(stored: Stored) -> None:
+    stored.files = {"/d/a.csv": b"t\n1\n"}
+    with pytest.raises(SourceReadError, match=r"'stored://d/\*.parquet' matches no file"):
+        sq.scan("stored://d/*.parquet")
+
+
+def test_a_file_elsewhere_that_is_not_whole_is_named(stored: Stored) -> None:
+    stored.files = {"/d/a.parquet": written("parquet", FRAME)[:-9]}
+    with pytest.raises(SourceReadError, match=r"'stored://d/a.parquet' cannot be read as parquet"):
+        sq.scan("stored://d/a.parquet", start="t")
+
+
+def test_fsspec_itself() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://squill/a.parquet", "wb") as file:
+        file.write(written("parquet", FRAME))
+    assert sq.scan("memory://squill/*.parquet", start="t").collect().height == 40
