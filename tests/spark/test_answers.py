@@ -10,6 +10,7 @@ import pytest
 import squill as sq
 from squill.errors import InputError, NumericOverflowError
 from squill.plan.fragments import fragments_of
+from squill.runtime.answer import CollectAnswer
 from squill.runtime.progress import Progress
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.testing import assert_same_events
@@ -74,7 +75,7 @@ def test_progress_is_told_from_the_files(spark_cluster: sq.Cluster, monkeypatch:
     monkeypatch.setattr("squill.runtime.spark.runtime.POLL_SECONDS", 0.001)
     seen: list[Progress] = []
     plan = CASES["integer keys, microseconds in a zone"].sharded(spark_cluster).plan
-    spark_cluster.runtime.run(fragments_of(plan), seen.append)
+    spark_cluster.runtime.run(fragments_of(plan), CollectAnswer(), seen.append)
     assert {(item.stage, item.stages, item.shards) for item in seen} == {(1, 2, 2), (2, 2, 2)}
     assert all(0 <= item.done <= 2 for item in seen)
 

@@ -7,7 +7,9 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
 from squill.engine.egress import result_frame
+from squill.exchange.merge import merge_runs
 from squill.plan.fragments import ShardedPlan
+from squill.runtime.answer import CollectAnswer
 from squill.runtime.progress import progress_line
 from squill.runtime.runtime import Runtime
 
@@ -16,14 +18,11 @@ __all__ = ["collect"]
 
 def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool) -> pl.DataFrame:
     """Run the plan and return its rows, ordered by start; with `sort` by start, end, then the columns."""
-    line = progress_line()
-    try:
-        batches = runtime.run(plan, line)
-    finally:
-        if line is not None:
-            line.clear()
+    with progress_line() as line:
+        receipts = runtime.run(plan, CollectAnswer(), line)
     node = plan.answer.root
-    batches = batches or [Batch.empty(dict(node.schema))]
+    runs = [[receipt.rows] for receipt in receipts if receipt.rows is not None]
+    batches = list(merge_runs(runs)) or [Batch.empty(dict(node.schema))]
     frame = pl.concat([result_frame(batch, node) for batch in batches], rechunk=False)
     if sort and frame.width:
         frame = frame.sort(frame.columns, nulls_last=False)

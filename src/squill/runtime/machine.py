@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from threading import Event
 from typing import Any, Protocol
 
 from squill.engine.compile import Entry
@@ -84,11 +85,12 @@ class Machine:
         open_ports: OpenPorts,
         feeders: Sequence[Feeder] = (),
         on_done: Callable[[int], object] | None = None,
+        stop: Event | None = None,
     ) -> list[Any]:
-        """Run all to the end; return the shards' results, fragment by fragment."""
+        """Run all to the end; return the shards' results, fragment by fragment. `stop`, once set, ends it early."""
         work = [self._shard_work(open_ports, *task) for task in self._tasks]
         fed = [self._permitted(feeder) for feeder in feeders]
-        results = run_on_threads([*work, *fed], len(work) + len(fed), on_done, self.flow.halt)
+        results = run_on_threads([*work, *fed], len(work) + len(fed), on_done, self.flow.halt, stop)
         return results[: len(work)]
 
     def _shard_work(self, open_ports: OpenPorts, fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:

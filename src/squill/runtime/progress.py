@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -50,6 +51,12 @@ class ProgressLine:
             self._stream.flush()
 
 
-def progress_line() -> ProgressLine | None:
-    """Return a line on the terminal, or None when nobody looks at one."""
-    return ProgressLine(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
+@contextmanager
+def progress_line() -> Iterator[ProgressLine | None]:
+    """Give a line on the terminal while in context, or None when nobody looks at one."""
+    line = ProgressLine(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
+    try:
+        yield line
+    finally:
+        if line is not None:
+            line.clear()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import Any, Protocol
 
-from squill.engine.batch import Batch
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
+from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.progress import OnProgress
 
 __all__ = ["Runtime"]
@@ -28,8 +29,20 @@ class Runtime(Protocol):
         """Return the words for it in `repr`."""
         ...
 
-    def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
-        """Return the answer's rows as intervals, in the order of their starts."""
+    def run(
+        self,
+        plan: ShardedPlan,
+        answer: Answer,
+        on_progress: OnProgress | None = None,
+        *,
+        on_receipt: OnReceipt | None = None,
+        stop: Event | None = None,
+    ) -> list[Receipt]:
+        """Run the plan, give its rows to `answer`, and return a receipt of each shard, in their order.
+
+        ``on_receipt``  is told of receipts as shards finish, from any thread.
+        ``stop``        once set, the work ends as soon as can be, with `Halted`.
+        """
         ...
 
     def check(self) -> str:

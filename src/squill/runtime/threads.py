@@ -22,14 +22,15 @@ def run_on_threads(
     threads: int,
     on_done: Callable[[int], object] | None = None,
     on_stop: Callable[[], object] | None = None,
+    stop: threading.Event | None = None,
 ) -> list[T]:
     """Run all, at most `threads` at once, and return their results in order.
 
     The first error stops all, and is raised once no thread is running any more; `on_stop` is called then, to
     wake up who waits. When several fail at once the first in the order of `work` is raised, so that the same
-    failure reads the same. `on_done` is told how many are done.
+    failure reads the same. `on_done` is told how many are done. Whoever sets `stop` ends the work with `Halted`.
     """
-    stop = threading.Event()
+    stop = threading.Event() if stop is None else stop
 
     def checkpoint() -> None:
         if stop.is_set():

@@ -12,6 +12,7 @@ from squill.errors import ClusterError, InputError, NumericOverflowError, PlanEr
 from squill.exchange import scatter
 from squill.plan.fragments import fragments_of
 from squill.runtime import shard
+from squill.runtime.answer import CollectAnswer
 from squill.runtime.progress import Progress
 from squill.testing import assert_same_events
 from tests.unit.runtime.cases import CASES, Case
@@ -117,7 +118,7 @@ def test_cluster_of_no_cores_is_refused() -> None:
 def test_progress_counts_shards_of_each_fragment(cluster: sq.Cluster) -> None:
     seen: list[Progress] = []
     plan = CASES["integer keys, microseconds in a zone"].sharded(cluster, splits=2, to=3).plan
-    cluster.runtime.run(fragments_of(plan), seen.append)
+    cluster.runtime.run(fragments_of(plan), CollectAnswer(), seen.append)
     assert [(item.stage, item.done, item.shards) for item in seen] == [(1, done, 5) for done in range(1, 6)]
 
 

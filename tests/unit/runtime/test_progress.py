@@ -31,4 +31,5 @@ def test_short_work_shows_nothing() -> None:
 
 def test_there_is_no_line_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert progress_line() is None
+    with progress_line() as line:
+        assert line is None

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from threading import Event
 from typing import Any
 
-from squill.engine.batch import Batch
-from squill.engine.egress import CollectSink
 from squill.engine.operator import Operator
 from squill.errors import ClusterError, InternalError, PlanError
-from squill.exchange.merge import merge_runs
 from squill.exchange.scatter import Outbox
 from squill.plan.fragments import Channel, Fragment, ShardedPlan, sources_of
 from squill.plan.layout import Layout
 from squill.plan.nodes import Source
 from squill.plan.nodes.movement import ShardInput
+from squill.runtime.answer import Answer, OnReceipt, Part, Receipt
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.shard import BatchInbox, Inbox, read_split
@@ -47,7 +46,15 @@ class LocalRuntime:
         machines = "" if self._machines == 1 else f"{self._machines} machines of "
         return f"local, {machines}{self._cores} threads"
 
-    def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
+    def run(
+        self,
+        plan: ShardedPlan,
+        answer: Answer,
+        on_progress: OnProgress | None = None,
+        *,
+        on_receipt: OnReceipt | None = None,
+        stop: Event | None = None,
+    ) -> list[Receipt]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
         splits = {fragment.number: _splits(fragment) for fragment in plan.fragments}
@@ -55,7 +62,9 @@ class LocalRuntime:
 
         @contextmanager
         def open_ports(fragment: Fragment, shard: int) -> Iterator[Ports]:
-            yield _LocalPorts(fragment, [leaf[shard] if leaf else None for leaf in splits[fragment.number]])
+            parts = [leaf[shard] if leaf else None for leaf in splits[fragment.number]]
+            with ExitStack() as stack:
+                yield _LocalPorts(parts, lambda: stack.enter_context(answer.open(fragment.root, shard, 0)), on_receipt)
 
         def on_done(count: int) -> None:
             if on_progress is not None:
@@ -67,8 +76,8 @@ class LocalRuntime:
             inner=plan.channels,
             cores=self.shards,
         )
-        results = machine.run(open_ports, on_done=on_done)
-        return list(merge_runs([[rows] for rows in results if rows is not None]))
+        results = machine.run(open_ports, on_done=on_done, stop=stop)
+        return [receipt for receipt in results if receipt is not None]
 
     def check(self) -> str:
         return f"{self.describe()}: nothing is needed elsewhere"
@@ -89,12 +98,15 @@ def _splits(fragment: Fragment) -> list[Sequence[Source]]:
 
 
 class _LocalPorts:
-    """Stored sources come in, the answer stays in memory; nothing else leaves a process."""
+    """Stored sources come in, the answer's rows go to their part; nothing else leaves a process."""
 
-    def __init__(self, fragment: Fragment, splits: Sequence[Source | None]) -> None:
-        self._fragment = fragment
+    def __init__(
+        self, splits: Sequence[Source | None], open_part: Callable[[], Part], on_receipt: OnReceipt | None
+    ) -> None:
         self._splits = splits
-        self._answer: CollectSink | None = None
+        self._open_part = open_part
+        self._on_receipt = on_receipt
+        self._part: Part | None = None
 
     def inbox(self, leaf: int) -> Inbox:
         split = self._splits[leaf]
@@ -105,8 +117,11 @@ class _LocalPorts:
         raise InternalError(f"channel {channel.number} leads out of a process that is alone")
 
     def answer(self) -> Operator:
-        self._answer = CollectSink(self._fragment.root)
-        return self._answer
+        self._part = self._open_part()
+        return self._part.sink
 
-    def result(self) -> Batch | None:
-        return None if self._answer is None else self._answer.rows()
+    def result(self) -> Receipt | None:
+        receipt = None if self._part is None else self._part.finish()
+        if receipt is not None and self._on_receipt is not None:
+            self._on_receipt(receipt)
+        return receipt

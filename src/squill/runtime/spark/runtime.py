@@ -17,21 +17,24 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from squill.engine.batch import Batch
 from squill.errors import ClusterError, ShardError
-from squill.exchange.merge import merge_runs
-from squill.exchange.segments import read_run, runs_for
+from squill.exchange.flow import Halted
+from squill.exchange.segments import MANIFEST, read_run, runs_for
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
 from squill.plan.nodes import FrameSource, Source
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.rebuild import substitute
+from squill.plan.schema import Schema
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
+from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.spark.executors import check_executors
 from squill.runtime.spark.folder import RunFolder
@@ -94,14 +97,34 @@ class SparkRuntime:
     def describe(self) -> str:
         return f"spark, {self._machines} machines of {self._cores} cores"
 
-    def run(self, plan: ShardedPlan, on_progress: OnProgress | None = None) -> list[Batch]:
+    def run(
+        self,
+        plan: ShardedPlan,
+        answer: Answer,
+        on_progress: OnProgress | None = None,
+        *,
+        on_receipt: OnReceipt | None = None,
+        stop: threading.Event | None = None,
+    ) -> list[Receipt]:
         self._check_open()
         with jobs_of_one_run(self.session):
             if self.folder is None or self._goes_by_shuffle(plan):
-                return run_by_shuffle(self.session, plan, self._compression)
-            return self._run_by_files(plan, self.folder, on_progress)
+                receipts = run_by_shuffle(self.session, plan, answer, self._compression)
+            else:
+                receipts = self._run_by_files(plan, answer, self.folder, on_progress, stop)
+        if on_receipt is not None:
+            for receipt in receipts:
+                on_receipt(receipt)
+        return receipts
 
-    def _run_by_files(self, plan: ShardedPlan, base: Path, on_progress: OnProgress | None) -> list[Batch]:
+    def _run_by_files(
+        self,
+        plan: ShardedPlan,
+        answer: Answer,
+        base: Path,
+        on_progress: OnProgress | None,
+        stop: threading.Event | None,
+    ) -> list[Receipt]:
         waves = waves_of(plan)
         with RunFolder(base) as folder:
             if tables_of(plan):
@@ -109,15 +132,16 @@ class SparkRuntime:
                 waves = waves_of(plan)
             sent: dict[int, pa.Table] = {}
             for number, stages in enumerate(waves, start=1):
-                wave = WaveJob(jobs=tuple(self._job(stage, sent, folder) for stage in stages))
+                if stop is not None and stop.is_set():
+                    raise Halted
+                wave = WaveJob(jobs=tuple(self._job(stage, sent, folder, answer) for stage in stages))
                 with _reporting(folder, wave, number, len(waves), on_progress):
-                    manifest = self._run_wave(wave, folder)
+                    manifest, notes = self._run_wave(wave, folder)
                 sent |= {channel: manifest for stage in stages for channel in stage.outputs}
                 later = [stage for wave_stages in waves[number:] for stage in wave_stages]
                 _remove_unread(sent, {channel for stage in later for channel in stage.inputs})
             # The files are mapped now, so they may go with the folder.
-            runs = runs_for(ANSWER, DRIVER, manifest)
-            return list(merge_runs([read_run(run, plan.answer.root.schema) for run in runs]))
+            return _with_rows(notes, manifest, plan.answer.root.schema)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -127,7 +151,7 @@ class SparkRuntime:
         """Whether rows move through Spark's shuffle; one movement that is to is enough for all."""
         return "shuffle" in {channel.routing.channel or self._channel for channel in plan.channels.values()}
 
-    def _job(self, stage: Stage, sent: dict[int, pa.Table], folder: Path) -> StageJob:
+    def _job(self, stage: Stage, sent: dict[int, pa.Table], folder: Path, answer: Answer) -> StageJob:
         """Return the job; a plan goes to every task of it, a shard's rows only to its own."""
         splits: dict[tuple[int, int], list[StoredSplit]] = {}
         fragments: list[Fragment] = []
@@ -149,10 +173,11 @@ class SparkRuntime:
             compression=self._compression,
             splits=splits,
             inboxes={channel: sent[channel] for channel in stage.inputs},
+            answer=answer,
         )
 
-    def _run_wave(self, wave: WaveJob, folder: Path) -> pa.Table:
-        """Run one job and return the manifest of what its tasks wrote."""
+    def _run_wave(self, wave: WaveJob, folder: Path) -> tuple[pa.Table, list[Receipt]]:
+        """Run one job and return the manifest of what its tasks wrote, and their receipts."""
         tasks = self.session.range(0, wave.tasks, 1, wave.tasks)
         try:
             manifest = tasks.mapInArrow(partial(self.task, dumps(wave)), OUTPUT_DDL).toArrow()
@@ -160,7 +185,9 @@ class SparkRuntime:
             raise _reported(wave, folder, error) from error
         for failure in manifest.column("error").drop_null().to_pylist():
             raise pickle.loads(failure)  # noqa: S301  (written by our own task)
-        return manifest.drop_columns("error")
+        receipts = manifest.column("receipt").drop_null().to_pylist()
+        written = manifest.filter(pc.field("channel").is_valid())
+        return written.select(MANIFEST.names), [pickle.loads(receipt) for receipt in receipts]  # noqa: S301
 
     def check(self) -> str:
         self._check_open()
@@ -175,6 +202,15 @@ class SparkRuntime:
         if self._owns_session and not self._is_closed:
             self.session.stop()
         self._is_closed = True
+
+
+def _with_rows(notes: list[Receipt], manifest: pa.Table, schema: Schema) -> list[Receipt]:
+    """Return the receipts in the order of the shards, with the rows that came in files."""
+    runs = {run.shard: run for run in runs_for(ANSWER, DRIVER, manifest)}
+    return [
+        replace(note, rows=Batch.concat(list(read_run(runs[note.shard], schema)))) if note.shard in runs else note
+        for note in sorted(notes, key=lambda note: note.shard)
+    ]
 
 
 def _without_rows(source: Source) -> Source:

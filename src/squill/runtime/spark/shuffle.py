@@ -20,7 +20,6 @@ from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import PlanError, ShardError
 from squill.exchange.codec import decode
-from squill.exchange.merge import merge_runs
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.node import Node
 from squill.plan.nodes import FrameSource, Source
@@ -28,10 +27,12 @@ from squill.plan.nodes.movement import ShardInput
 from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
+from squill.runtime.answer import Answer, CollectAnswer, Receipt
 from squill.runtime.spark.shuffle_task import (
     ERROR,
     PARCEL,
     PARCEL_DDL,
+    RECEIPT,
     ShuffleJob,
     carried_error,
     frame_parcels,
@@ -45,13 +46,13 @@ from squill.runtime.splits import splits_of
 __all__ = ["answer_table", "run_by_shuffle"]
 
 
-def run_by_shuffle(session: Any, plan: ShardedPlan, compression: str | None) -> list[Batch]:
-    """Return the answer's rows as intervals, in the order of their starts."""
+def run_by_shuffle(session: Any, plan: ShardedPlan, answer: Answer, compression: str | None) -> list[Receipt]:
+    """Return the receipts of the answer's shards, in their order."""
     try:
-        answer = _answer_parcels(session, plan, compression).toArrow()
+        parcels = _answer_parcels(session, plan, answer, compression).toArrow()
     except (PySparkException, Py4JError) as error:
         raise carried_error(str(error)) or _without_a_word(error) from error
-    return _batches(answer, plan)
+    return _receipts(parcels, plan)
 
 
 def answer_table(session: Any, plan: ShardedPlan, compression: str | None) -> Any:
@@ -64,12 +65,12 @@ def answer_table(session: Any, plan: ShardedPlan, compression: str | None) -> An
     empty = result_frame(Batch.empty(dict(node.schema)), node)
     schema = answer_schema(empty)
     make_rows = partial(rows_of_answer, dumps(node), spark_frame(empty).to_arrow().schema)
-    return _answer_parcels(session, plan, compression).mapInArrow(make_rows, schema)
+    return _answer_parcels(session, plan, CollectAnswer(), compression).mapInArrow(make_rows, schema)
 
 
-def _answer_parcels(session: Any, plan: ShardedPlan, compression: str | None) -> Any:
+def _answer_parcels(session: Any, plan: ShardedPlan, answer: Answer, compression: str | None) -> Any:
     tables = tables_of(plan)
-    job, parcels = _job(as_frames(plan), compression)
+    job, parcels = _job(as_frames(plan), answer, compression)
     job_bytes = dumps(job)
     rows = _first_rows(session, job, parcels)
     for fragment, leaf, source in tables:
@@ -83,7 +84,7 @@ def _answer_parcels(session: Any, plan: ShardedPlan, compression: str | None) ->
     return rows
 
 
-def _job(plan: ShardedPlan, compression: str | None) -> tuple[ShuffleJob, list[pa.RecordBatch]]:
+def _job(plan: ShardedPlan, answer: Answer, compression: str | None) -> tuple[ShuffleJob, list[pa.RecordBatch]]:
     """Return the job, which every task gets, and the rows of frames, of which each shard gets its own."""
     splits: dict[tuple[int, int], list[Source]] = {}
     bare: dict[int, Node] = {}
@@ -106,6 +107,7 @@ def _job(plan: ShardedPlan, compression: str | None) -> tuple[ShuffleJob, list[p
         schemas={number: channel.schema for number, channel in plan.channels.items()},
         splits={place: [_without_rows(split) for split in parts] for place, parts in splits.items()},
         compression=compression,
+        answer=answer,
     )
     parcels = [
         row
@@ -134,16 +136,23 @@ def _blank_columns() -> list[str]:
     return [f"cast(null as {kind}) as {name}" for name, kind in (item.split() for item in PARCEL_DDL.split(", "))]
 
 
-def _batches(answer: pa.Table, plan: ShardedPlan) -> list[Batch]:
+def _receipts(answer: pa.Table, plan: ShardedPlan) -> list[Receipt]:
     rows = answer.select(["kind", "sender", "number", "data"]).to_pylist()
     for row in rows:
         if row["kind"] == ERROR:
             raise pickle.loads(row["data"])  # noqa: S301  (written by our own task)
     runs: dict[int, list[Batch]] = {}
+    receipts: list[Receipt] = []
     schema = plan.answer.root.schema
     for row in sorted(rows, key=lambda row: (row["sender"], row["number"])):
-        runs.setdefault(row["sender"], []).append(decode(pa.py_buffer(row["data"]), schema))
-    return list(merge_runs(list(runs.values())))
+        if row["kind"] == RECEIPT:
+            receipts.append(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
+        else:
+            runs.setdefault(row["sender"], []).append(decode(pa.py_buffer(row["data"]), schema))
+    return [
+        replace(receipt, rows=Batch.concat(runs[receipt.shard])) if receipt.shard in runs else receipt
+        for receipt in receipts
+    ]
 
 
 def _without_a_word(error: Exception) -> ShardError:

@@ -17,9 +17,10 @@ import pickle
 import queue
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from squill.engine.batch import Batch
-from squill.engine.egress import CollectSink, result_frame
+from squill.engine.egress import result_frame
 from squill.engine.operator import Operator
 from squill.errors import InternalError, SquillError
 from squill.exchange.codec import decode, encode
@@ -42,14 +43,15 @@ from squill.plan.nodes.movement import ShardInput
 from squill.plan.schema import Schema
 from squill.plan.serialise import loads
 from squill.plan.stages import Stage
+from squill.runtime.answer import Answer, Part
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS
 from squill.runtime.threads import Checkpoint
 
-__all__ = ["ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "ShuffleJob", "carried_error",
-    "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels"]  # fmt: skip
+__all__ = ["ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "RECEIPT", "ShuffleJob",
+    "carried_error", "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels"]  # fmt: skip
 
 PARCEL = pa.schema(
     [
@@ -69,8 +71,9 @@ PARCEL_DDL = (
     "wave int, target int, kind int, place int, leaf int, receivers binary, sender int, number int, first bigint, "
     "data binary"
 )
-FRAME, BATCH, ANSWER, ERROR = range(4)
-"""Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error."""
+FRAME, BATCH, ANSWER, ERROR, RECEIPT = range(5)
+"""Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error;
+what a shard of the answer has to report beside its rows."""
 DRIVER = -1
 """The wave of what the driver is to have."""
 
@@ -89,6 +92,7 @@ class ShuffleJob:
     ``waves``    the stages that run side by side, wave after wave.
     ``senders``  by channel how many shards send, ``schemas`` what.
     ``splits``   by (fragment, leaf) what each shard reads; the rows of frames come as parcels.
+    ``answer``   what becomes of the rows of the last fragment.
     """
 
     waves: tuple[tuple[Stage, ...], ...]
@@ -96,6 +100,7 @@ class ShuffleJob:
     schemas: Mapping[int, Schema]
     splits: Mapping[tuple[int, int], Sequence[Source]]
     compression: str | None
+    answer: Answer
 
     def tasks(self, wave: int) -> int:
         return sum(stage.layout.machines for stage in self.waves[wave])
@@ -186,6 +191,8 @@ def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.Re
         for row in record.select(["kind", "data"]).to_pylist():
             if row["kind"] == ERROR:
                 raise _carrying(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
+            if row["kind"] == RECEIPT:
+                continue
             frame = spark_frame(result_frame(decode(pa.py_buffer(row["data"]), node.schema), node))
             yield from frame.to_arrow().cast(schema).to_batches(max_chunksize=ROWS_FOR_SPARK)
 
@@ -193,8 +200,10 @@ def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.Re
 def run_shuffle_task(job_bytes: bytes, wave: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function of the task: parcels in, parcels out."""
     job: ShuffleJob = loads(job_bytes)
-    stage, machine = job.stage(wave, TaskContext.get().partitionId())  # type: ignore[union-attr]
-    task = _Task(job, wave, stage, machine)
+    context = TaskContext.get()
+    assert context is not None
+    stage, machine = job.stage(wave, context.partitionId())
+    task = _Task(job, wave, stage, machine, context.taskAttemptId())
     yield from task.run(batches)
 
 
@@ -224,8 +233,9 @@ class _Arrived:
 
 
 class _Task:
-    def __init__(self, job: ShuffleJob, wave: int, stage: Stage, machine: int) -> None:
+    def __init__(self, job: ShuffleJob, wave: int, stage: Stage, machine: int, attempt: int) -> None:
         self.job = job
+        self.attempt = attempt
         self.wave = wave
         self.stage = stage
         self.shards = stage.layout.shards_of(machine)
@@ -331,7 +341,9 @@ class _Task:
 
     @contextmanager
     def _open_ports(self, fragment: Fragment, shard: int) -> Iterator[Ports]:
-        yield _ShufflePorts(self, fragment, shard)
+        with ExitStack() as stack:
+            part = partial(self.job.answer.open, fragment.root, shard, self.attempt)
+            yield _ShufflePorts(self, fragment, shard, lambda: stack.enter_context(part()))
 
 
 def _post(flow: Flow, mailbox: Mailbox, sender: int, batch: Batch) -> None:
@@ -346,11 +358,12 @@ def _post(flow: Flow, mailbox: Mailbox, sender: int, batch: Batch) -> None:
 class _ShufflePorts:
     """A shard's mailboxes and parcels."""
 
-    def __init__(self, task: _Task, fragment: Fragment, shard: int) -> None:
+    def __init__(self, task: _Task, fragment: Fragment, shard: int, open_part: Callable[[], Part]) -> None:
         self._task = task
         self._fragment = fragment
         self._shard = shard
-        self._answer: CollectSink | None = None
+        self._open_part = open_part
+        self._part: Part | None = None
 
     def inbox(self, leaf: int) -> Inbox:
         source = sources_of(self._fragment.root)[leaf]
@@ -368,18 +381,25 @@ class _ShufflePorts:
         return _ParcelOutbox(self._task, channel, self._shard)
 
     def answer(self) -> Operator:
-        self._answer = CollectSink(self._fragment.root)
-        return self._answer
+        self._part = self._open_part()
+        return self._part.sink
 
     def result(self) -> None:
-        if self._answer is None:
+        if self._part is None:
             return
-        rows = self._answer.rows()
-        for number, low in enumerate(range(0, len(rows), ANSWER_ROWS)):
-            piece = encode(rows.slice(low, min(low + ANSWER_ROWS, len(rows))), self._task.job.compression)
-            self._task.put(
-                parcel(wave=DRIVER, target=0, kind=ANSWER, place=0, sender=self._shard, number=number, data=piece)
-            )
+        receipt = self._part.finish()
+        place = {"wave": DRIVER, "target": 0, "place": 0, "sender": self._shard}
+        for number, piece in enumerate(_pieces(receipt.rows)):
+            data = encode(piece, self._task.job.compression)
+            self._task.put(parcel(kind=ANSWER, number=number, data=data, **place))
+        self._task.put(parcel(kind=RECEIPT, data=pickle.dumps(replace(receipt, rows=None)), **place))
+
+
+def _pieces(rows: Batch | None) -> Iterator[Batch]:
+    size = 0 if rows is None else len(rows)
+    for low in range(0, size, ANSWER_ROWS):
+        assert rows is not None
+        yield rows.slice(low, min(low + ANSWER_ROWS, size))
 
 
 class _ParcelOutbox:

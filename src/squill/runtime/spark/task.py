@@ -11,16 +11,17 @@ times; any other is left in the run's folder for the driver to read, and raised.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
-from squill.engine.egress import CollectSink
 from squill.engine.operator import Operator
 from squill.errors import ClusterError, InternalError, ShardError, SquillError, UserFunctionError
 from squill.exchange.flow import Halted
@@ -32,6 +33,7 @@ from squill.plan.nodes import FrameSource, Source
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.serialise import loads
 from squill.plan.stages import Stage
+from squill.runtime.answer import Answer, Part, Receipt
 from squill.runtime.failure import located
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.shard import BatchInbox, Inbox, read_split
@@ -45,10 +47,10 @@ ANSWER = 0
 """The channel of the answer; its only receiver is the driver."""
 DRIVER = 0
 
-OUTPUT = pa.schema([*MANIFEST, ("error", pa.binary())])
+OUTPUT = pa.schema([*MANIFEST, ("receipt", pa.binary()), ("error", pa.binary())])
 OUTPUT_DDL = (
     "fragment int, shard int, attempt bigint, channel int, receiver int, path string, rows bigint, "
-    "min_sync bigint, max_sync bigint, segments binary, error binary"
+    "min_sync bigint, max_sync bigint, segments binary, receipt binary, error binary"
 )
 
 MAY_PASS = (UserFunctionError, InternalError, ClusterError, OSError, MemoryError)
@@ -59,11 +61,25 @@ StoredSplit = tuple[Source, str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a shard has written, and its receipt when its rows are the answer; their file holds the rows of that."""
+
+    runs: Sequence[Run]
+    receipt: Receipt | None
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what the task tells the driver: lines of the manifest, and one more for the receipt."""
+        lines = [vars(run) for run in self.runs]
+        return lines if self.receipt is None else [*lines, {"receipt": pickle.dumps(self.receipt)}]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageJob:
     """All that the tasks of one stage need to know.
 
     ``splits``   by (fragment, leaf) what each shard reads.
     ``inboxes``  by channel the manifest of what its senders wrote.
+    ``answer``   what becomes of the rows of the last fragment.
     """
 
     stage: Stage
@@ -71,9 +87,10 @@ class StageJob:
     compression: str | None
     splits: Mapping[tuple[int, int], Sequence[StoredSplit]]
     inboxes: Mapping[int, pa.Table]
+    answer: Answer
 
-    def run(self, machine: int, attempt: int) -> list[Run]:
-        """Run the shards of a machine; return the manifest lines of what they wrote."""
+    def run(self, machine: int, attempt: int) -> list[Report]:
+        """Run the shards of a machine; return what each of them has to report."""
         layout = self.stage.layout
 
         @contextmanager
@@ -81,8 +98,9 @@ class StageJob:
             path = Path(self.folder) / file_name(self.stage.number, fragment.number, shard, attempt)
             identity = {"fragment": fragment.number, "shard": shard, "attempt": attempt}
             try:
-                with SegmentWriter(path, **identity, compression=self.compression) as writer:
-                    yield TaskPorts(self, fragment, shard, writer)
+                with SegmentWriter(path, **identity, compression=self.compression) as writer, ExitStack() as stack:
+                    part = partial(self.answer.open, fragment.root, shard, attempt)
+                    yield TaskPorts(self, fragment, shard, writer, lambda: stack.enter_context(part()))
             except Halted:
                 raise
             except Exception as error:
@@ -98,7 +116,7 @@ class StageJob:
             outer=self.stage.outputs,
             cores=len(shards),
         )
-        return [run for runs in work.run(open_ports) for run in runs]
+        return work.run(open_ports)
 
     def _leave_error(self, fragment: Fragment, shard: int, attempt: int, error: Exception) -> None:
         """Write an error that may pass for the driver; the folder is gone when the run has ended meanwhile."""
@@ -137,12 +155,15 @@ class WaveJob:
 class TaskPorts:
     """A shard's files: what it reads, and the one it writes."""
 
-    def __init__(self, job: StageJob, fragment: Fragment, shard: int, writer: SegmentWriter) -> None:
+    def __init__(
+        self, job: StageJob, fragment: Fragment, shard: int, writer: SegmentWriter, open_part: Callable[[], Part]
+    ) -> None:
         self._job = job
         self._fragment = fragment
         self._shard = shard
         self._writer = writer
-        self._answer: CollectSink | None = None
+        self._open_part = open_part
+        self._part: Part | None = None
 
     def inbox(self, leaf: int) -> Inbox:
         source = sources_of(self._fragment.root)[leaf]
@@ -159,15 +180,16 @@ class TaskPorts:
         return self._writer.outbox(channel.number)
 
     def answer(self) -> Operator:
-        self._answer = CollectSink(self._fragment.root)
-        return self._answer
+        self._part = self._open_part()
+        return self._part.sink
 
-    def result(self) -> list[Run]:
-        if self._answer is not None:
-            rows = self._answer.rows()
-            if len(rows):
-                self._writer.send(ANSWER, [DRIVER], rows)
-        return self._writer.runs()
+    def result(self) -> Report:
+        receipt = None if self._part is None else self._part.finish()
+        if receipt is not None and receipt.rows is not None:
+            if len(receipt.rows):
+                self._writer.send(ANSWER, [DRIVER], receipt.rows)
+            receipt = replace(receipt, rows=None)
+        return Report(runs=self._writer.runs(), receipt=receipt)
 
 
 def file_name(stage: int | str, fragment: int | str, shard: int | str, attempt: int | str) -> str:
@@ -192,7 +214,7 @@ def run_task(job_bytes: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 def _output(job: StageJob, machine: int, attempt: int) -> pa.RecordBatch:
     try:
-        lines = [vars(run) for run in job.run(machine, attempt)]
+        lines = [line for report in job.run(machine, attempt) for line in report.lines()]
     except SquillError as error:
         if isinstance(error, MAY_PASS):
             raise

@@ -1,0 +1,75 @@
+"""What becomes of the answer's rows.
+
+An *answer* is a small picklable object that a runtime takes along to wherever the last fragment runs. Each
+attempt of each shard opens its part once, pushes rows into the part's sink, and asks it for a receipt; the
+runtime hands the driver the receipts of the attempts that count. So whether rows are collected, written to
+files or kept in memory is nothing that a runtime knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from squill.engine.batch import Batch
+from squill.engine.egress import CollectSink
+from squill.engine.operator import Operator
+from squill.plan.node import Node
+
+__all__ = ["Answer", "CollectAnswer", "OnReceipt", "Part", "Receipt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What one shard reports: `rows` for the driver, and a `note`, small and picklable, on all others."""
+
+    shard: int
+    rows: Batch | None = None
+    note: Any = None
+
+
+OnReceipt = Callable[[Receipt], object]
+
+
+class Part(Protocol):
+    """One attempt of one shard."""
+
+    @property
+    def sink(self) -> Operator:
+        """Where the rows go."""
+        ...
+
+    def finish(self) -> Receipt:
+        """Return what to report; called once, after the last row."""
+        ...
+
+
+class Answer(Protocol):
+    """What is done with the answer's rows, shard by shard. It is pickled where tasks are other processes."""
+
+    def open(self, root: Node, shard: int, attempt: int) -> AbstractContextManager[Part]:
+        """Return a part while in context; left by an error, nothing of it stays.
+
+        No two attempts of a shard in one run have the same number.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class CollectAnswer:
+    """All rows to the driver, in the order of their starts."""
+
+    @contextmanager
+    def open(self, root: Node, shard: int, attempt: int) -> Iterator[Part]:
+        yield _CollectedPart(root, shard)
+
+
+class _CollectedPart:
+    def __init__(self, root: Node, shard: int) -> None:
+        self.sink = CollectSink(root)
+        self._shard = shard
+
+    def finish(self) -> Receipt:
+        return Receipt(shard=self._shard, rows=self.sink.rows())

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import squill as sq
+from squill.engine.egress import CollectSink
+from squill.errors import InputError
+from squill.exchange.flow import Halted
+from squill.plan.fragments import fragments_of
+from squill.plan.node import Node
+from squill.runtime.answer import CollectAnswer, Part, Receipt
+
+
+class CountedPart:
+    """Reports how many rows there were, and none of them."""
+
+    def __init__(self, root: Node, shard: int) -> None:
+        self.sink = CollectSink(root)
+        self._shard = shard
+
+    def finish(self) -> Receipt:
+        return Receipt(shard=self._shard, note=len(self.sink.rows()))
+
+
+class CountAnswer:
+    def __init__(self) -> None:
+        self.opened: list[int] = []
+        self.left_by: list[type[BaseException]] = []
+
+    @contextmanager
+    def open(self, root: Node, shard: int, attempt: int) -> Iterator[Part]:
+        self.opened.append(shard)
+        try:
+            yield CountedPart(root, shard)
+        except BaseException as error:
+            self.left_by.append(type(error))
+            raise
+
+
+def test_runtime_returns_the_receipts_of_all_shards_in_order() -> None:
+    answer = CountAnswer()
+    with sq.local(cores=2) as cluster:
+        source = cluster.from_frame({"t": list(range(10))}, start="t", shards=4)
+        receipts = cluster.runtime.run(fragments_of(source.plan), answer)
+    assert receipts == [Receipt(shard=shard, note=rows) for shard, rows in enumerate([2, 3, 2, 3])]
+    assert sorted(answer.opened) == [0, 1, 2, 3]
+
+
+def test_only_the_last_fragment_opens_parts() -> None:
+    answer = CountAnswer()
+    with sq.local(cores=2) as cluster:
+        source = cluster.from_frame({"t": [1, 2], "k": [1, 2]}, start="t", shards=5).rekey("k").redistribute(3)
+        cluster.runtime.run(fragments_of(source.plan), answer)
+    assert sorted(answer.opened) == [0, 1, 2]
+
+
+def test_part_of_a_failing_shard_is_left_by_its_error() -> None:
+    answer = CountAnswer()
+    with sq.local(cores=1) as cluster:
+        source = cluster.from_frame({"t": [1, None]}, start="t", shards=1)
+        with pytest.raises(InputError):
+            cluster.runtime.run(fragments_of(source.plan), answer)
+    assert answer.left_by == [InputError]
+
+
+def test_receipts_are_told_as_shards_finish() -> None:
+    told: list[Receipt] = []
+    with sq.local(cores=2) as cluster:
+        source = cluster.from_frame({"t": [1, 2, 3]}, start="t", shards=3)
+        receipts = cluster.runtime.run(fragments_of(source.plan), CollectAnswer(), on_receipt=told.append)
+    assert sorted(receipt.shard for receipt in told) == [receipt.shard for receipt in receipts] == [0, 1, 2]
+
+
+def test_set_stop_ends_the_work() -> None:
+    stop = threading.Event()
+    stop.set()
+    with sq.local(cores=2) as cluster:
+        source = cluster.from_frame({"t": [1, 2, 3]}, start="t", shards=3)
+        with pytest.raises(Halted):
+            cluster.runtime.run(fragments_of(source.plan), CollectAnswer(), stop=stop)
