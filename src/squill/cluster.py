@@ -13,6 +13,7 @@ from squill.plan.build.movement import checked_shards, split
 from squill.plan.build.sources import table_source
 from squill.plan.expressions import IntoExpression
 from squill.plan.layout import Layout
+from squill.plan.nodes import FileSource, FrameSource
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.time import Duration
@@ -101,7 +102,8 @@ class Cluster:
 
         Parquet is cut between row groups, ipc between record batches, csv and ndjson between lines, but for csv
         files that hold quotation marks, which are not cut; nor are files of a source with `packed=` columns, of
-        which equal keys stay on one shard.
+        which equal keys stay on one shard. A dataset, as `to_storage` writes it, comes with its key, on as many
+        shards as it was written by unless `shards` says otherwise.
         """
         stream = ingest.scan(
             paths,
@@ -149,7 +151,11 @@ class Cluster:
             raise ClusterError(f"{operator}: this cluster has no Spark session", "use a cluster of sq.spark(…).")
 
     def _split(self, stream: Stream, shards: int | None, operator: str) -> ShardedStream:
-        return ShardedStream(self, split(stream.plan, self.layout(shards, operator)))
+        stored = stream.plan.stored if isinstance(stream.plan, (FileSource, FrameSource)) else None
+        if stored is None:
+            return ShardedStream(self, split(stream.plan, self.layout(shards, operator)))
+        layout = self.layout(stored.shards if shards is None else shards, operator)
+        return ShardedStream(self, split(stream.plan, layout), stored.keys)
 
     def layout(self, shards: int | None = None, operator: str = "layout") -> Layout:
         """Return how so many shards are arranged here, as many as there are unless told."""

@@ -96,6 +96,7 @@ def scan(
     Files are read in pieces, with only the columns and rows that the query needs. Input that is not sorted
     by start is sorted in bounded memory, over temporary files where it is large; `sorted_by=` the start column
     promises that this is not needed, and parquet files say by their statistics what can come out early.
+    The folder of a dataset (`ShardedStream.to_storage`) needs no `start`: its manifest says what the rows are.
 
     Raises
     ------

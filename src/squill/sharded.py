@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
@@ -11,6 +12,7 @@ from squill.errors import PlanError
 from squill.plan.build import movement
 from squill.plan.build.aggregation import keys_first, union
 from squill.plan.build.meeting import check_keys_alike, meeting
+from squill.plan.dataset import Dataset
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
@@ -201,6 +203,41 @@ class ShardedStream:
     def to_spark(self) -> Any:
         """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""
         return self._cluster.runtime.to_table(fragments_of(self._node))
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        """Run the plan and yield the answer in frames, one per shard that has rows, as shards finish.
+
+        On Spark they come when the last stage is done. Leaving the loop stops the run.
+        """
+        from squill.runtime.batches import batches
+
+        return batches(self._cluster.runtime, fragments_of(self._node))
+
+    def to_storage(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        format: str = "parquet",  # noqa: A002  (the public name)
+        *,
+        mode: str = "error",
+    ) -> Dataset:
+        """Run the plan and write the answer to a folder, a file per shard, visible all at once when it is whole.
+
+        The folder is a dataset: `scan(path)` knows its types, its key and on which shard each key is, so that
+        what was redistributed is not moved again. `format` is "parquet" or "ipc". A dataset that is there
+        already is replaced with `mode="overwrite"` only, and stays until the new one is whole.
+        """
+        from squill.runtime.store import Wanted, store
+
+        wanted = Wanted(node=self._node, keys=self._keys, path=path, name=name, format=format, mode=mode)
+        return store(self._cluster.runtime, wanted)
+
+    def to_ipc(self, path: str | os.PathLike[str], *, mode: str = "error") -> int:
+        """Run the plan and write the answer to a folder of Arrow files, one per shard; return the number of rows."""
+        from squill.runtime.store import Wanted, store
+
+        wanted = Wanted(node=self._node, keys=self._keys, path=path, format="ipc", mode=mode, operator="to_ipc")
+        return store(self._cluster.runtime, wanted).rows
 
 
 def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) -> Node:

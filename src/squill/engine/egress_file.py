@@ -21,7 +21,7 @@ from squill.engine.egress import result_frame
 from squill.engine.egress_closed import ClosedSink
 from squill.errors import PlanError
 from squill.plan.node import Node
-from squill.time import INFINITY
+from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["FileSink"]
 
@@ -36,15 +36,17 @@ class Writer(Protocol):
 class FileSink(ClosedSink):
     """Writes rows in pieces; `finish` gives the file its name, `abandon` leaves nothing behind."""
 
-    def __init__(self, node: Node, path: str | os.PathLike[str], file_format: str) -> None:
+    def __init__(self, node: Node, path: str | os.PathLike[str], file_format: str, operator: str | None = None) -> None:
         super().__init__(node, at_once=True)
         self._path = Path(path)
-        self._what = f"to_{file_format}"
+        self._what = operator or f"to_{file_format}"
         self._check()
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.unfinished")
         self._pieces: list[Batch] = []
         self._piece_rows = 0
         self.rows_written = 0
+        self.span: tuple[int, int] | None = None
+        """The earliest start and the latest end written."""
         schema = self._table(Batch.empty(dict(node.schema))).schema
         self._file = pa.OSFile(str(self._temporary), "wb")
         self._writer: Writer = (
@@ -77,8 +79,11 @@ class FileSink(ClosedSink):
 
     def _write(self) -> None:
         if self._pieces:
-            self._writer.write_table(self._table(Batch.concat(self._pieces)))
+            rows = Batch.concat(self._pieces)
+            self._writer.write_table(self._table(rows))
             self.rows_written += self._piece_rows
+            low, high = self.span or (INFINITY, MINUS_INFINITY)
+            self.span = (min(low, int(rows.sync.min())), max(high, int(rows.other.max())))
         self._pieces, self._piece_rows = [], 0
 
     def finish(self) -> int:

@@ -102,6 +102,7 @@ class RowReader:
         dtype = None if lifetime is None else lifetime.start.dtype
         self._is_int64 = isinstance(dtype, (pl.Int64, pl.Datetime))
         self._is_unsigned = isinstance(dtype, pl.UInt64)
+        self._null_start = lifetime is not None and lifetime.null_start
 
     def skip_to(self, row: int) -> None:
         """Go on with this row; those in between are read elsewhere, and keys are never cut."""
@@ -138,6 +139,8 @@ class RowReader:
 
     def _ticks(self, columns: Columns, start: Expression) -> Int64s:
         series = _evaluate(columns, start)
+        if series.null_count() and self._null_start:
+            return np.where(valid_of(series).view(np.bool_), as_int64(series)[0], MINUS_INFINITY)
         if series.null_count():
             row = int(np.argmin(valid_of(series)))
             raise InputError(
@@ -149,6 +152,8 @@ class RowReader:
     def _check_range(self, ticks: Int64s, all_ticks: Int64s, name: str) -> bool:
         """Refuse times that cannot be, naming the first of all the rows given; return whether they are in order."""
         low, high, in_order = bounds_and_order(ticks)
+        if low == MINUS_INFINITY and self._null_start:
+            return bool(in_order)  # our own answer: its times were looked at when it was made
         if len(ticks) and (low <= MINUS_INFINITY or high == INFINITY or (low < 0 and self._is_unsigned)):
             wrong = (all_ticks <= (-1 if self._is_unsigned else MINUS_INFINITY)) | (all_ticks == INFINITY)
             raise self._out_of_range(name, int(np.argmax(wrong)))

@@ -74,6 +74,8 @@ def joined_groups(groups: Sequence[RowGroups], rows: int) -> list[RowGroups]:
 def _earliest(chunk: pq.ColumnChunkMetaData) -> int:
     """Return the least time of a row group in ticks, or minus infinity when the file does not say."""
     bounds = _bounds(chunk)
+    if bounds is not None and chunk.statistics.null_count != 0:
+        return MINUS_INFINITY  # that is what a null start of a stored answer means
     if bounds is None or not isinstance(bounds[0], int) or bounds[0] >= INFINITY:
         return MINUS_INFINITY
     return max(bounds[0], MINUS_INFINITY)

@@ -18,6 +18,8 @@ from squill.plan.nodes import (
     Aggregate,
     ConsecutivePairs,
     Detect,
+    FileSource,
+    FrameSource,
     MapBatches,
     Select,
     SelectMany,
@@ -116,6 +118,8 @@ def placement_of(root: Node) -> Placement | None:
 def _placement(node: Node, inputs: list[Placement | None]) -> Placement | None:
     if isinstance(node, Move):
         return moved(inputs[0], node.routing)
+    if isinstance(node, Split):
+        return _as_stored(node)
     if isinstance(node, UnaryNode):
         return _kept(inputs[0], lambda key: _keeps(node, key))
     if isinstance(node, Union):
@@ -124,6 +128,15 @@ def _placement(node: Node, inputs: list[Placement | None]) -> Placement | None:
     if isinstance(node, TwoInputs):
         return _of_pairs(node, *inputs)
     return None
+
+
+def _as_stored(node: Split) -> Placement | None:
+    """A dataset that is read by as many shards as wrote it is where it was; each shard reads its own files."""
+    stored = node.parent.stored if isinstance(node.parent, (FileSource, FrameSource)) else None
+    if stored is None or stored.placed_by is None or stored.shards != node.layout.shards:
+        return None
+    known = all(key in node.schema for key in stored.placed_by)
+    return Placement.hashed(stored.placed_by, node.layout) if known else None
 
 
 def moved(before: Placement | None, routing: Routing) -> Placement | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import polars as pl
 
@@ -26,9 +26,18 @@ BLOCK_ROWS = 65_536
 
 def splits_of(source: Source, shards: int) -> list[Source]:
     """Return the parts of a stored source, one per shard; some may be empty."""
+    if isinstance(source, FrameSource) and source.stored is not None and source.stored.shards == shards:
+        bounds = list(accumulate(source.stored.rows, initial=0))
+        return [replace(source, frame=source.frame[low:high], stored=None) for low, high in pairwise(bounds)]
     if isinstance(source, FrameSource):
+        source = replace(source, stored=None)
         return [_part_of_frame(source, ranges) for ranges in _ranges_of_frame(source, shards)]
+    if isinstance(source, FileSource) and source.stored is not None and source.stored.shards == shards:
+        owned = list(zip(source.paths, source.stored.shard_of, strict=True))
+        paths_of = [tuple(path for path, owner in owned if owner == shard) for shard in range(shards)]
+        return [replace(source, paths=paths, stored=None) for paths in paths_of]
     if isinstance(source, FileSource):
+        source = replace(source, stored=None)
         return [_part_of_files(source, parts) for parts in split_files(source, shards)]
     raise InternalError(f"{source.name} cannot be split")
 

@@ -26,7 +26,10 @@ from squill.plan.routing import (
 )
 from squill.plan.schema import Schema
 
-__all__ = ["Target", "broadcast", "checked_shards", "multicast", "redistribute", "rekey", "reshard", "split"]
+__all__ = [
+    "Target", "broadcast", "checked_shards", "multicast", "redistribute", "refuse_bound_columns", "rekey", "reshard",
+    "split",
+]  # fmt: skip
 
 CANNOT_TRAVEL = (pl.Object, pl.Int128, pl.UInt128)
 
@@ -116,7 +119,7 @@ def _packed(node: Node) -> tuple[str, ...]:
 
 
 def _moved(node: Node, routing: Routing) -> Node:
-    _refuse_bound_columns(node.schema, routing.verb)
+    refuse_bound_columns(node.schema, routing.verb)
     return Move(parent=node, routing=routing)
 
 
@@ -126,7 +129,8 @@ def checked_shards(shards: object, operator: str) -> int:
     return shards
 
 
-def _refuse_bound_columns(schema: Schema, operator: str) -> None:
+def refuse_bound_columns(schema: Schema, operator: str) -> None:
+    """Raise for a column that has no form outside the process that made it."""
     for name, dtype in schema.items():
         if isinstance(dtype, CANNOT_TRAVEL):
             raise PlanError(

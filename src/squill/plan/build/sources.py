@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ import polars as pl
 from squill.errors import DurationError, PlanError, TimeTypeError
 from squill.plan.build.events import checked_disorder
 from squill.plan.build.files import FORMATS, common_schema, expand_paths, format_of, scan_files
+from squill.plan.dataset import Dataset, find_dataset
 from squill.plan.expressions import Expression, Scope, bind_one
 from squill.plan.node import Node
-from squill.plan.nodes import Disorder, FileSource, FrameSource, Lifetime, Promises, PushSource
+from squill.plan.nodes import Disorder, FileSource, FrameSource, Lifetime, Promises, PushSource, Stored
 from squill.plan.nodes.tables import TableSource
 from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
 
 __all__ = [
-    "FORMATS", "at_least_zero", "file_source", "frame_source", "lifetime_of", "promises_of", "push_source",
-    "scan_files", "table_source", "to_frame", "wall_seconds",
+    "FORMATS", "at_least_zero", "file_source", "frame_source", "held_source", "lifetime_of", "promises_of",
+    "push_source", "scan_files", "stored_as", "stored_source", "table_source", "to_frame", "wall_seconds",
 ]  # fmt: skip
 
 
@@ -226,6 +228,9 @@ def file_source(
     keep_time: bool,
     **promises: Any,
 ) -> Node:
+    dataset = find_dataset(paths) if start is None and end is None else None
+    if dataset is not None:
+        return stored_source(dataset, name, file_format, keep_time=keep_time, **promises)
     files = expand_paths(paths)
     chosen = format_of(files, file_format)
     columns = common_schema(files, chosen)
@@ -241,3 +246,59 @@ def file_source(
     if read is not None:
         built.schema.without_time_names("scan")
     return built
+
+
+def stored_source(
+    dataset: Dataset, name: str | None, file_format: str | None = None, *, keep_time: bool = False, **promises: Any
+) -> Node:
+    """Return the rows of a dataset as they were when it was written, by what its manifest says."""
+    if file_format not in (None, dataset.format):
+        raise PlanError(
+            f"scan: format is {file_format!r}, but {dataset.path!r} is a dataset of {dataset.format} files",
+            "leave format out: the manifest says it.",
+        )
+    start, end = ("start", "end") if dataset.timed else (None, None)
+    read = lifetime_of(dataset.columns, start, end, "point", "scan", keep_time=keep_time)
+    asked = {"sorted_by": None, "packed": None, "duration": None, "unique": None, "trust": False, **promises}
+    given = promises_of(dataset.columns, read, operator="scan", **asked)
+    built = FileSource(
+        label=name or dataset.name or Path(dataset.path).name,
+        columns=dataset.columns,
+        lifetime=None if read is None else replace(read, null_start=True),
+        promises=given if given.duration is not None else replace(given, duration=dataset.duration),
+        paths=dataset.paths,
+        format=dataset.format,
+        stored=stored_as(dataset),
+    )
+    if read is not None:
+        built.schema.without_time_names("scan")
+    return built
+
+
+def held_source(dataset: Dataset, frame: pl.DataFrame) -> Node:
+    """Return the rows of a dataset that this process holds in memory, the rows of a shard behind one another."""
+    start, end = ("start", "end") if dataset.timed else (None, None)
+    read = lifetime_of(dataset.columns, start, end, "point", "dataset", keep_time=False)
+    return FrameSource(
+        label=dataset.name or "memory",
+        columns=dataset.columns,
+        lifetime=None if read is None else replace(read, null_start=True),
+        promises=Promises(duration=dataset.duration),
+        frame=frame,
+        frame_id=id(frame),
+        stored=stored_as(dataset),
+    )
+
+
+def stored_as(dataset: Dataset) -> Stored:
+    """Return what plans remember of a dataset that they read."""
+    return Stored(
+        folder=dataset.path,
+        name=dataset.name,
+        version=dataset.version,
+        shards=dataset.shards,
+        shard_of=tuple(file.shard for file in dataset.files),
+        rows=tuple(file.rows for file in dataset.files),
+        keys=dataset.keys,
+        placed_by=dataset.placed_by,
+    )

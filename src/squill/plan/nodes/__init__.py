@@ -27,6 +27,7 @@ from squill.plan.nodes.sources import (
     Promises,
     PushSource,
     Source,
+    Stored,
 )
 from squill.plan.nodes.two_inputs import AsofJoin, ClipByStream, Exists, Join, TwoInputs
 from squill.plan.nodes.user import SnapshotApply, UserOperator
@@ -37,6 +38,6 @@ __all__ = [
     "ConsecutivePairs", "CountWindow", "Detect", "Disorder", "Distinct", "EventsSource", "Exists", "Extend",
     "FilePart", "FileSource", "FrameSource", "HoppingWindow", "Join", "Lifetime", "MapBatches", "PerWindow",
     "PointAtEnd", "Promises", "PushSource", "Quantize", "Select", "SelectMany", "SessionWindow", "Sessionize", "Shift",
-    "SnapshotApply", "Source", "Stitch", "TwoInputs", "Union", "UserOperator", "WaitForEnds", "Where",
+    "SnapshotApply", "Source", "Stitch", "Stored", "TwoInputs", "Union", "UserOperator", "WaitForEnds", "Where",
     "WithDuration",
 ]  # fmt: skip

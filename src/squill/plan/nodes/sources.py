@@ -26,6 +26,7 @@ __all__ = [
     "Promises",
     "PushSource",
     "Source",
+    "Stored",
 ]
 
 KEEP_LATE = 100_000
@@ -56,13 +57,14 @@ class Lifetime:
     """How times are read off an input's rows.
 
     `start` and `end` are expressions over the input's own columns; without `end` an event is a point or,
-    with `kind` "open", endless.
+    with `kind` "open", endless. With `null_start` a null start is minus infinity, as stored answers have it.
     """
 
     start: Expression
     end: Expression | None = None
     kind: str = "point"
     keep_time: bool = False
+    null_start: bool = False
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -76,6 +78,28 @@ class Lifetime:
             return ()
         times = (self.start, self.end) if self.end is not None else (self.start,)
         return tuple(item.source_column for item in times if item.source_column is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What is known of the rows of a dataset.
+
+    ``folder``     where the dataset is.
+    ``name``       what the catalog calls it, and ``version`` the run that made it.
+    ``shard_of``   file by file, in the order of the source's paths, the shard whose rows it holds, of `shards`.
+    ``rows``       of a dataset that is a frame: how many rows each shard has in it.
+    ``keys``       the columns that group queries over it.
+    ``placed_by``  the columns whose hash names a row's shard; None when that is not known.
+    """
+
+    folder: str
+    shards: int
+    shard_of: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    name: str | None = None
+    version: str = ""
+    keys: tuple[str, ...] = ()
+    placed_by: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +159,8 @@ class FrameSource(Source):
     blocks: tuple[tuple[int, int], ...] = ()
     """Of a split: the blocks that `frame` holds one after the other, as (number of the first row in the whole
     frame, rows). Each is read for itself, so that rows leave before all are read."""
+    stored: Stored | None = None
+    """Whose rows they are, when they are a dataset of ours."""
 
     def details(self) -> str:
         held = ""
@@ -186,6 +212,8 @@ class FileSource(Source):
     """A filter on the files' own columns, pushed down."""
     parts: tuple[FilePart, ...] | None = None
     """Of a split: what it reads of `paths`; None is all."""
+    stored: Stored | None = None
+    """Whose files they are, when they are a dataset of ours."""
 
     @cached_property
     def schema(self) -> Schema:

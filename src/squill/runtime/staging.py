@@ -1,0 +1,136 @@
+"""A folder that becomes visible in one step.
+
+It is made beside its place under a hidden name, filled, and moved there; a folder that is there already changes
+places with it. So whoever looks sees the old content or the new one, whole, whatever happens in between. What a
+killed process has left under a hidden name is removed by the next one that writes to the same place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import socket
+import uuid
+from pathlib import Path
+from typing import Self
+
+from squill.errors import ClusterError, PlanError
+from squill.plan.dataset import MANIFEST
+from squill.runtime.stored_answer import sync_to_disk
+
+__all__ = ["MODES", "Staging"]
+
+MODES = ("error", "overwrite")
+SUFFIX = ".squill-unfinished"
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+
+
+class Staging:
+    """A hidden folder while in context, at `folder`; `commit` gives it its place at `target`."""
+
+    def __init__(self, target: Path, mode: str, operator: str) -> None:
+        if mode not in MODES:
+            raise PlanError(f"{operator}: mode is {mode!r}", 'use "error" (the default) or "overwrite".')
+        self.target = target.absolute()
+        self._operator = operator
+        self._mode = mode
+        self._made: list[Path] = []
+        _check_target(self.target, mode, operator)
+
+    def __enter__(self) -> Self:
+        parent = self.target.parent
+        self._made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+        hidden = f".{self.target.name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:12]}{SUFFIX}"
+        self.folder = parent / hidden
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_left_behind(self.target)
+            self.folder.mkdir()
+        except OSError as error:
+            self._clean()
+            raise _failure(self._operator, self.target, error) from error
+        return self
+
+    def commit(self) -> None:
+        """Let the folder take its place; an older one goes."""
+        try:
+            for folder, _, _ in os.walk(self.folder):
+                sync_to_disk(Path(folder))
+            _check_target(self.target, self._mode, self._operator)
+            if self.target.exists() and any(self.target.iterdir()):
+                _exchange(self.folder, self.target)
+            else:
+                self.folder.rename(self.target)
+            sync_to_disk(self.target.parent)
+        except OSError as error:
+            raise _failure(self._operator, self.target, error) from error
+        self._made = []
+
+    def __exit__(self, *error: object) -> None:
+        self._clean()
+
+    def _clean(self) -> None:
+        # Under its hidden name there is what was not committed, or what was there before.
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in self._made:
+            if folder.exists() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def _check_target(target: Path, mode: str, operator: str) -> None:
+    shown = repr(str(target))
+    if target == Path.cwd() or target == Path(target.anchor):
+        raise PlanError(f"{operator}: {shown} is the working folder", "name a folder below it.")
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise PlanError(f"{operator}: {shown} is a file", "name a folder that is not there yet.")
+    if (target / MANIFEST).is_file():
+        if mode != "overwrite":
+            raise PlanError(
+                f"{operator}: {shown} is a dataset already",
+                'mode="overwrite" replaces it once the new one is whole; or use another path.',
+            )
+    elif any(target.iterdir()):
+        raise PlanError(
+            f"{operator}: {shown} is not empty and is no dataset of Squill",
+            "use a folder that is not there yet: what others have put there is not overwritten.",
+        )
+
+
+def _remove_left_behind(target: Path) -> None:
+    """Remove hidden folders whose process, on this host, is no more."""
+    host = socket.gethostname()
+    for folder in target.parent.glob(f".{target.name}.{host}.*{SUFFIX}"):
+        pid = folder.name.removesuffix(SUFFIX).split(".")[-2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Let two folders change their names: in one step where the system can, else in two."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None:
+        if rename(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in (errno.ENOSYS, errno.EINVAL):
+            raise OSError(number, os.strerror(number), str(other))
+    aside = one.with_name(f".{uuid.uuid4().hex[:12]}.{one.name.lstrip('.')}")
+    other.rename(aside)
+    try:
+        one.rename(other)
+    except OSError:
+        aside.rename(other)
+        raise
+    aside.rename(one)
+
+
+def _failure(operator: str, target: Path, error: OSError) -> ClusterError:
+    return ClusterError(
+        f"{operator}: {str(target)!r} cannot be written: {error.strerror or error}",
+        "nothing was changed; see to the folder, or use another one.",
+    )

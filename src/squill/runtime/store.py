@@ -1,0 +1,117 @@
+"""Run a plan and keep its answer as a dataset: files of all shards and their manifest, visible in one step."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from squill.engine.batch import Batch
+from squill.engine.egress import result_frame
+from squill.errors import ClusterError, PlanError
+from squill.plan.build.movement import refuse_bound_columns
+from squill.plan.dataset import MANIFEST, STORAGE, Dataset, ShardFile
+from squill.plan.fragments import explain_fragments, fragments_of
+from squill.plan.node import Node
+from squill.plan.placement import layout_of, placement_of
+from squill.plan.schema import Schema
+from squill.runtime.answer import Receipt
+from squill.runtime.progress import progress_line
+from squill.runtime.runtime import Runtime
+from squill.runtime.staging import Staging
+from squill.runtime.stored_answer import StoredAnswer, WrittenFile, sync_to_disk
+
+__all__ = ["SUFFIXES", "Wanted", "described", "store"]
+
+SUFFIXES = {"parquet": "parquet", "ipc": "arrow"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The dataset that is to be made, as the user asked for it.
+
+    ``version``  None, or that of a dataset whose files are made again under their old names.
+    """
+
+    node: Node
+    keys: tuple[str, ...]
+    path: str | os.PathLike[str]
+    name: str | None = None
+    format: str = "parquet"
+    mode: str = "error"
+    place: str = STORAGE
+    version: str | None = None
+    operator: str = "to_storage"
+
+
+def store(runtime: Runtime, wanted: Wanted) -> Dataset:
+    """Run the plan and write its answer; left by an error, everything is as it was."""
+    if wanted.format not in SUFFIXES:
+        raise PlanError(f"{wanted.operator}: format is {wanted.format!r}", 'use "parquet" or "ipc".')
+    refuse_bound_columns(wanted.node.schema, wanted.operator)
+    plan = fragments_of(wanted.node)
+    with Staging(Path(wanted.path), wanted.mode, wanted.operator) as staging:
+        attempts = staging.folder / "attempts"
+        attempts.mkdir()
+        with progress_line() as line:
+            receipts = runtime.run(plan, StoredAnswer(folder=str(attempts), format=wanted.format), line)
+        dataset = described(wanted, str(staging.target), receipts)
+        _name_files(staging.folder, dataset, receipts)
+        # Without it, an attempt that does not count and is still running has nowhere to write.
+        shutil.rmtree(attempts)
+        _write_manifest(staging.folder, dataset)
+        staging.commit()
+    return dataset
+
+
+def described(wanted: Wanted, path: str, receipts: list[Receipt]) -> Dataset:
+    """Return what is to be known of the answer."""
+    node = wanted.node
+    version = wanted.version or uuid.uuid4().hex[:12]
+    placement = placement_of(node)
+    is_timed = node.time is not None and not node.properties.per_window
+    return Dataset(
+        name=wanted.name,
+        path=path,
+        place=wanted.place,
+        format=wanted.format,
+        version=version,
+        created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        columns=Schema(result_frame(Batch.empty(dict(node.schema)), node).schema),
+        timed=is_timed,
+        duration=node.properties.duration if is_timed else None,
+        keys=wanted.keys,
+        placed_by=None if placement is None else placement.keys,
+        shards=layout_of(node).shards,
+        files=tuple(_file(receipt, version, wanted.format, is_timed=is_timed) for receipt in receipts),
+        lineage=explain_fragments(node),
+    )
+
+
+def _file(receipt: Receipt, version: str, file_format: str, *, is_timed: bool) -> ShardFile:
+    note: WrittenFile = receipt.note
+    low, high = note.span if is_timed and note.span is not None else (None, None)
+    name = f"part-{receipt.shard:05}-{version}.{SUFFIXES.get(file_format, file_format)}"
+    return ShardFile(shard=receipt.shard, name=name, rows=note.rows, bytes=note.bytes, low=low, high=high)
+
+
+def _name_files(folder: Path, dataset: Dataset, receipts: list[Receipt]) -> None:
+    """Give the files of the attempts that count their names."""
+    for file, receipt in zip(dataset.files, receipts, strict=True):
+        try:
+            Path(receipt.note.path).rename(folder / file.name)
+        except FileNotFoundError as error:
+            raise ClusterError(
+                f"{dataset.path!r}: the file of shard {file.shard} is not there",
+                "all machines must see the folder under the same path.",
+            ) from error
+
+
+def _write_manifest(folder: Path, dataset: Dataset) -> None:
+    place = folder / MANIFEST
+    place.parent.mkdir()
+    place.write_text(dataset.to_json(), encoding="utf-8")
+    sync_to_disk(place)
