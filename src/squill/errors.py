@@ -5,6 +5,7 @@
     SquillError
     ├── PlanError (ValueError)             the query is wrong; raised while it is built
     │   ├── ColumnNotFoundError (KeyError)     a column that is not there; near names are listed
+    │   ├── DatasetNotFoundError (KeyError)    a dataset that the catalog has not; near names are listed
     │   ├── NotRowWiseError                    an expression that looks beyond its own row
     │   ├── TimeTypeError (TypeError)          time columns that do not fit each other
     │   └── DurationError                      a duration that is no whole number of ticks
@@ -39,6 +40,7 @@ __all__ = [
     "CheckpointError",
     "ClusterError",
     "ColumnNotFoundError",
+    "DatasetNotFoundError",
     "DurationError",
     "InputError",
     "InternalError",
@@ -58,6 +60,9 @@ __all__ = [
     "UnsupportedOperatorError",
     "UserFunctionError",
 ]
+
+
+LISTED_NAMES = 20
 
 
 class SquillError(Exception):
@@ -93,6 +98,18 @@ class ColumnNotFoundError(PlanError, KeyError):
         listed = ", ".join(present) if present else "none"
         super().__init__(f"{operator}: there is no column {column!r}; the columns are: {listed}", hint)
         self.args = (operator, column, present)
+
+
+class DatasetNotFoundError(PlanError, KeyError):
+    """A dataset that the catalog does not have."""
+
+    def __init__(self, operator: str, name: str, names: Iterable[str]) -> None:
+        present = tuple(names)
+        near = difflib.get_close_matches(str(name), present, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "cluster.datasets() lists them all."
+        shown = ", ".join(present[:LISTED_NAMES]) + (", …" if len(present) > LISTED_NAMES else "")
+        super().__init__(f"{operator}: there is no dataset {name!r}; the datasets are: {shown or 'none'}", hint)
+        self.args = (operator, name, present)
 
 
 class NotRowWiseError(PlanError):

@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("sql",),
     SURFACE,
     ("runtime",),
+    ("catalog",),
     ("bubbles",),
     ("joins",),
     ("exchange",),
@@ -105,6 +106,8 @@ def external_reason(item: Import) -> str | None:
         return f"{item.importer} imports {library}; only runtime/spark may"
     if library in {"numba", "llvmlite"} and "kernels" not in folders:
         return f"{item.importer} imports {library}; only folders named kernels may"
+    if library == "sqlalchemy" and folders[:1] != ["catalog"]:
+        return f"{item.importer} imports {library}; only catalog may"
     if library == "pandas":
         return f"{item.importer} imports pandas; it is there for PySpark's sake alone"
     return None

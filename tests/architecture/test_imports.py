@@ -23,7 +23,7 @@ def test_importing_squill_loads_no_heavy_library() -> None:
     code = "import json, sys, squill; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    heavy = {"llvmlite", "numba", "pandas", "py4j", "pyspark"} & set(json.loads(done.stdout))
+    heavy = {"llvmlite", "numba", "pandas", "py4j", "pyspark", "sqlalchemy"} & set(json.loads(done.stdout))
     assert not heavy, f"import squill loads {', '.join(sorted(heavy))}; import it where it is used"
 
 
@@ -51,6 +51,7 @@ REFUSED = {
     "people below the API": ("cli/run.py", "import squill.plan", "not part of the public API"),
     "pyspark": ("runtime/local/run.py", "import pyspark.sql", "only runtime/spark may"),
     "numba": ("engine/run.py", "from numba import njit", "only folders named kernels may"),
+    "sqlalchemy": ("runtime/store.py", "import sqlalchemy", "only catalog may"),
     "pandas": ("runtime/spark/run.py", "import pandas as pd", "for PySpark's sake alone"),
     "unknown unit": ("misc.py", "", "'misc' stands in no layer"),
 }

@@ -1,0 +1,121 @@
+"""The database behind a catalog: opened by its URL, tables made when they are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+
+from squill.catalog.tables import METADATA, VERSION, catalog_version
+from squill.errors import ClusterError, PlanError
+
+__all__ = ["Database"]
+
+WAIT_SECONDS = 30
+"""How long a writer of SQLite waits for another one."""
+
+
+class Database:
+    """Connections to one database; its errors come out as `ClusterError`s that name it, without the password."""
+
+    def __init__(self, url: str) -> None:
+        self._url = _parsed(url)
+        self.shown = self._url.render_as_string(hide_password=True)
+        self._engine = self._made()
+        try:
+            with self._guarded():
+                self._make_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def exists(url: str) -> bool:
+        """Whether there is such a database, as far as it can be told without opening it."""
+        parsed = _parsed(url)
+        return parsed.get_backend_name() != "sqlite" or (bool(parsed.database) and Path(str(parsed.database)).exists())
+
+    def _made(self) -> Engine:
+        options: dict[str, Any] = {}
+        if self._url.get_backend_name() == "sqlite":
+            options["connect_args"] = {"timeout": WAIT_SECONDS}
+            if self._url.database:
+                try:
+                    Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise ClusterError(
+                        f"catalog: the folder of {self._url.database!r} cannot be made: {error.strerror}",
+                        "give a warehouse= folder that you may write to, or a catalog= URL.",
+                    ) from error
+        try:
+            # Connections are checked before use: a server may have been restarted meanwhile.
+            engine = create_engine(self._url, pool_pre_ping=True, **options)
+        except (NoSuchModuleError, ModuleNotFoundError) as error:
+            raise ClusterError(
+                f"catalog: there is no driver for {self.shown}: {error}",
+                "for PostgreSQL install psycopg: pip install 'psycopg[binary]'.",
+            ) from error
+        if self._url.get_backend_name() == "sqlite":
+            event.listen(engine, "connect", _with_foreign_keys)
+        return engine
+
+    def _make_tables(self) -> None:
+        try:
+            self._make_missing_tables()
+        except SQLAlchemyError:
+            # Another client was making them at the same moment; the second time they are there.
+            self._make_missing_tables()
+
+    def _make_missing_tables(self) -> None:
+        METADATA.create_all(self._engine, checkfirst=True)
+        with self._engine.begin() as connection:
+            found = connection.scalars(select(catalog_version.c.version)).first()
+            if found is None:
+                connection.execute(insert(catalog_version).values(version=VERSION))
+            elif found != VERSION:
+                raise ClusterError(
+                    f"catalog: {self.shown} has version {found}, and this version of Squill reads version {VERSION}",
+                    "use another catalog=, or the version of Squill that made this one.",
+                )
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Give a connection whose changes are kept together, or not at all."""
+        with self._guarded(), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError:
+            raise  # two clients at once: the caller knows what it means
+        except SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+            raise ClusterError(
+                f"catalog: {self.shown} does not answer: {reason}", "is the server up, and may you use the database?"
+            ) from error
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise PlanError(
+            f"catalog: {url!r} is no URL of a database",
+            "write sqlite:///folder/catalog.sqlite or postgresql://user:password@host/database.",
+        ) from error
+    return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
+
+
+def _with_foreign_keys(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA foreign_keys = ON")
