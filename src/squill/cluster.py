@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,19 +20,29 @@ from squill.stream import Stream
 from squill.time import Duration
 
 if TYPE_CHECKING:
+    from squill.catalog import Catalog
+    from squill.plan.dataset import Dataset
+    from squill.runtime.datasets import Datasets
     from squill.runtime.runtime import Runtime
 
 __all__ = ["Cluster", "local", "spark"]
 
 Names = str | Sequence[str] | None
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Folder = str | os.PathLike[str]
+
+WAREHOUSE = "squill-warehouse"
+"""The folder of the catalog unless the user names one, in the working folder."""
 
 
 class Cluster:
-    """Shards to run queries on. As a context it closes itself."""
+    """Shards to run queries on, and the datasets that they made. As a context it closes itself."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, warehouse: Folder | None = None, catalog: str | None = None) -> None:
         self._runtime = runtime
+        folder = Path(WAREHOUSE if warehouse is None else warehouse).resolve()
+        self._catalog_url = catalog or f"sqlite:///{folder / 'catalog.sqlite'}"
+        self._datasets: Datasets | None = None
 
     @property
     def shards(self) -> int:
@@ -161,8 +172,40 @@ class Cluster:
         """Return how so many shards are arranged here, as many as there are unless told."""
         return self._runtime.layout_of(self.shards if shards is None else checked_shards(shards, operator))
 
+    @property
+    def stored(self) -> Datasets:
+        """What makes, finds and removes datasets."""
+        if self._datasets is None:
+            from squill.runtime.datasets import Datasets
+
+            self._datasets = Datasets(self._runtime, self._catalog_url)
+        return self._datasets
+
+    @property
+    def catalog(self) -> Catalog:
+        """The database of datasets, lineage, runs and errors; made when it is first used."""
+        return self.stored.catalog
+
+    def dataset(self, name: str, *, shards: int | None = None) -> ShardedStream:
+        """Return the rows of a dataset by its name, with its key, where they were; lost ones are computed again."""
+        return self._split(Stream(self.stored.source(name)), shards, "dataset")
+
+    def datasets(self) -> list[Dataset]:
+        """Return all datasets of the catalog, by name."""
+        return self.stored.datasets()
+
+    def search(self, name: str) -> list[Dataset]:
+        """Return the datasets whose names hold this text; when none does, those of similar names."""
+        return self.stored.search(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a dataset from the catalog, and its rows from storage or memory."""
+        self.stored.remove(name)
+
     def close(self) -> None:
-        """Give back what the cluster holds: a Spark session that it started is stopped."""
+        """Give back what the cluster holds: datasets in its memory, and a Spark session that it started."""
+        if self._datasets is not None:
+            self._datasets.close()
         self._runtime.close()
 
     def __enter__(self) -> Self:
@@ -174,11 +217,16 @@ class Cluster:
         self.close()
 
 
-def local(cores: int | None = None, machines: int = 1) -> Cluster:
+def local(
+    cores: int | None = None, machines: int = 1, *, warehouse: Folder | None = None, catalog: str | None = None
+) -> Cluster:
     """Return a cluster of threads in this process; `cores` is how many, as many as the machine has.
 
     With `machines` there are so many groups of `cores` threads, and plans whose movements have a scope run as
     they do on a real cluster: to try them out.
+
+    Named datasets are entered in a catalog, a database that is made when it is first used: SQLite in the folder
+    `warehouse` (squill-warehouse unless told), or the one at the URL `catalog`, such as PostgreSQL.
 
     Examples
     --------
@@ -188,7 +236,8 @@ def local(cores: int | None = None, machines: int = 1) -> Cluster:
     """
     from squill.runtime.local import LocalRuntime
 
-    return Cluster(LocalRuntime(len(os.sched_getaffinity(0)) if cores is None else cores, machines))
+    runtime = LocalRuntime(len(os.sched_getaffinity(0)) if cores is None else cores, machines)
+    return Cluster(runtime, warehouse=warehouse, catalog=catalog)
 
 
 def spark(
@@ -197,9 +246,11 @@ def spark(
     master: str | None = None,
     machines: int | None = None,
     cores: int = 1,
-    folder: str | os.PathLike[str] | None = None,
+    folder: Folder | None = None,
     channel: str | None = None,
     compression: str | None = None,
+    warehouse: Folder | None = None,
+    catalog: str | None = None,
 ) -> Cluster:
     """Return a cluster on a Spark session: yours, or one started for it (`master`, local[*] unless told).
 
@@ -207,18 +258,17 @@ def spark(
     run at once. Rows move between tasks over a `channel`: "files" are Arrow files in `folder`, which all machines
     must see (on one host the temporary folder does), "shuffle" is Spark's own and needs nothing; files are faster,
     and chosen where there is a folder. A movement may choose for itself. `compression` of what moves is None,
-    "lz4" or "zstd".
+    "lz4" or "zstd". `warehouse` and `catalog` are as in `squill.local`.
     """
     from squill.runtime.spark import start_runtime
 
-    return Cluster(
-        start_runtime(
-            session,
-            master=master,
-            machines=machines,
-            cores=cores,
-            folder=folder,
-            channel=channel,
-            compression=compression,
-        )
+    runtime = start_runtime(
+        session,
+        master=master,
+        machines=machines,
+        cores=cores,
+        folder=folder,
+        channel=channel,
+        compression=compression,
     )
+    return Cluster(runtime, warehouse=warehouse, catalog=catalog)

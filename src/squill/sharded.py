@@ -12,7 +12,7 @@ from squill.errors import PlanError
 from squill.plan.build import movement
 from squill.plan.build.aggregation import keys_first, union
 from squill.plan.build.meeting import check_keys_alike, meeting
-from squill.plan.dataset import Dataset
+from squill.plan.dataset import Dataset, stored_sources
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
@@ -198,11 +198,11 @@ class ShardedStream:
         """Run the plan and return the answer, ordered by start (`sort=True`: by every column)."""
         from squill.runtime.collect import collect
 
-        return collect(self._cluster.runtime, fragments_of(self._node), sort=sort)
+        return collect(self._cluster.runtime, fragments_of(self._ready()), sort=sort)
 
     def to_spark(self) -> Any:
         """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""
-        return self._cluster.runtime.to_table(fragments_of(self._node))
+        return self._cluster.runtime.to_table(fragments_of(self._ready()))
 
     def batches(self) -> Iterator[pl.DataFrame]:
         """Run the plan and yield the answer in frames, one per shard that has rows, as shards finish.
@@ -211,7 +211,7 @@ class ShardedStream:
         """
         from squill.runtime.batches import batches
 
-        return batches(self._cluster.runtime, fragments_of(self._node))
+        return batches(self._cluster.runtime, fragments_of(self._ready()))
 
     def to_storage(
         self,
@@ -225,19 +225,36 @@ class ShardedStream:
 
         The folder is a dataset: `scan(path)` knows its types, its key and on which shard each key is, so that
         what was redistributed is not moved again. `format` is "parquet" or "ipc". A dataset that is there
-        already is replaced with `mode="overwrite"` only, and stays until the new one is whole.
+        already is replaced with `mode="overwrite"` only, and stays until the new one is whole. With a `name` it
+        is entered in the catalog with its plan, and lost files are computed again.
         """
-        from squill.runtime.store import Wanted, store
+        from squill.runtime.store import Wanted
 
         wanted = Wanted(node=self._node, keys=self._keys, path=path, name=name, format=format, mode=mode)
-        return store(self._cluster.runtime, wanted)
+        return self._cluster.stored.store(wanted)
+
+    def to_memory(self, name: str, *, mode: str = "error") -> Dataset:
+        """Run the plan and keep the answer in the cluster's memory, for `cluster.dataset(name)`.
+
+        Any client of the same catalog finds it while the cluster lives: on Spark on one host the rows are in a
+        memory filesystem; of a local cluster they are in its process, and other processes compute them again.
+        `cluster.remove(name)` and `cluster.close()` free them.
+        """
+        from squill.runtime.store import Wanted
+
+        wanted = Wanted(node=self._node, keys=self._keys, path="", name=name, mode=mode, operator="to_memory")
+        return self._cluster.stored.remember(wanted)
 
     def to_ipc(self, path: str | os.PathLike[str], *, mode: str = "error") -> int:
         """Run the plan and write the answer to a folder of Arrow files, one per shard; return the number of rows."""
-        from squill.runtime.store import Wanted, store
+        from squill.runtime.store import Wanted
 
         wanted = Wanted(node=self._node, keys=self._keys, path=path, format="ipc", mode=mode, operator="to_ipc")
-        return store(self._cluster.runtime, wanted).rows
+        return self._cluster.stored.store(wanted).rows
+
+    def _ready(self) -> Node:
+        """Return the plan; what it reads of datasets that were lost is made again."""
+        return self._cluster.stored.ready(self._node) if stored_sources(self._node) else self._node
 
 
 def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) -> Node:

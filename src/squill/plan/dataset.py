@@ -17,11 +17,13 @@ from typing import Any
 import polars as pl
 
 from squill.errors import SourceReadError
+from squill.plan.node import Node, walk
+from squill.plan.nodes import FileSource, FrameSource
 from squill.plan.routing import KEY_HASH_VERSION
 from squill.plan.schema import TIME_COLUMNS, Schema
 from squill.time import TimeType
 
-__all__ = ["MANIFEST", "MEMORY", "STORAGE", "Dataset", "ShardFile", "find_dataset", "read_dataset"]
+__all__ = ["MANIFEST", "MEMORY", "STORAGE", "Dataset", "ShardFile", "find_dataset", "read_dataset", "stored_sources"]
 
 MANIFEST = "_squill/manifest.json"
 VERSION = 1
@@ -40,7 +42,7 @@ class ShardFile:
     high: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Dataset:
     """An answer that is kept.
 
@@ -107,6 +109,9 @@ class Dataset:
     def __str__(self) -> str:
         key = f", keyed by {', '.join(self.keys)}" if self.keys else ""
         return f"{self.name or self.path}: {self.rows} rows on {self.shards} shards in {self.place}{key}"
+
+    def __repr__(self) -> str:
+        return f"Dataset({self})"
 
     def to_json(self) -> str:
         """Return the manifest. Types stand in it twice: for people, and as an empty Arrow file, which loses nothing."""
@@ -199,3 +204,9 @@ def read_dataset(folder: Path) -> Dataset:
             f"the manifest of the dataset {str(folder)!r} cannot be read: {type(error).__name__}: {error}",
             "remove the folder, or write the dataset again.",
         ) from error
+
+
+def stored_sources(root: Node) -> list[FileSource | FrameSource]:
+    """Return the sources of a plan that are datasets."""
+    sources = [node for node in walk(root) if isinstance(node, (FileSource, FrameSource))]
+    return [source for source in sources if source.stored is not None]

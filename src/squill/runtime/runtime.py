@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Event
 from typing import Any, Protocol
 
@@ -51,6 +52,10 @@ class Runtime(Protocol):
 
     def to_table(self, plan: ShardedPlan) -> Any:
         """Return the answer as a table of its own, such as a Spark DataFrame."""
+        ...
+
+    def memory_folder(self) -> Path | None:
+        """Return a folder in memory that all shards see; None when they share the memory of this process."""
         ...
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from squill.errors import ClusterError, PlanError
 from squill.plan.dataset import MANIFEST
 from squill.runtime.stored_answer import sync_to_disk
 
-__all__ = ["MODES", "Staging"]
+__all__ = ["MODES", "Staging", "check_mode"]
 
 MODES = ("error", "overwrite")
 SUFFIX = ".squill-unfinished"
@@ -32,9 +32,8 @@ class Staging:
     """A hidden folder while in context, at `folder`; `commit` gives it its place at `target`."""
 
     def __init__(self, target: Path, mode: str, operator: str) -> None:
-        if mode not in MODES:
-            raise PlanError(f"{operator}: mode is {mode!r}", 'use "error" (the default) or "overwrite".')
-        self.target = target.absolute()
+        check_mode(mode, operator)
+        self.target = target.resolve()
         self._operator = operator
         self._mode = mode
         self._made: list[Path] = []
@@ -78,6 +77,12 @@ class Staging:
         for folder in self._made:
             if folder.exists() and not any(folder.iterdir()):
                 folder.rmdir()
+
+
+def check_mode(mode: str, operator: str) -> None:
+    """Raise for a mode that there is not."""
+    if mode not in MODES:
+        raise PlanError(f"{operator}: mode is {mode!r}", 'use "error" (the default) or "overwrite".')
 
 
 def _check_target(target: Path, mode: str, operator: str) -> None:

@@ -24,7 +24,7 @@ from squill.runtime.runtime import Runtime
 from squill.runtime.staging import Staging
 from squill.runtime.stored_answer import StoredAnswer, WrittenFile, sync_to_disk
 
-__all__ = ["SUFFIXES", "Wanted", "described", "store"]
+__all__ = ["SUFFIXES", "Wanted", "described", "new_version", "store"]
 
 SUFFIXES = {"parquet": "parquet", "ipc": "arrow"}
 
@@ -67,10 +67,15 @@ def store(runtime: Runtime, wanted: Wanted) -> Dataset:
     return dataset
 
 
+def new_version() -> str:
+    """Return a name that no other run has."""
+    return uuid.uuid4().hex[:12]
+
+
 def described(wanted: Wanted, path: str, receipts: list[Receipt]) -> Dataset:
     """Return what is to be known of the answer."""
     node = wanted.node
-    version = wanted.version or uuid.uuid4().hex[:12]
+    version = wanted.version or new_version()
     placement = placement_of(node)
     is_timed = node.time is not None and not node.properties.per_window
     return Dataset(

@@ -85,6 +85,9 @@ class LocalRuntime:
     def to_table(self, plan: ShardedPlan) -> Any:
         raise ClusterError("to_spark: this cluster has no Spark session", "use a cluster of sq.spark(…), or collect().")
 
+    def memory_folder(self) -> None:
+        return None
+
     def close(self) -> None:
         self._is_closed = True
 

@@ -7,7 +7,9 @@ files too.
 
 from __future__ import annotations
 
+import os
 import pickle
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,6 +59,7 @@ from squill.runtime.splits import splits_of
 __all__ = ["SparkRuntime"]
 
 POLL_SECONDS = 0.25
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the memory filesystem is what is wanted)
 
 
 class SparkRuntime:
@@ -197,6 +200,15 @@ class SparkRuntime:
         """Return the answer as a DataFrame of the session."""
         self._check_open()
         return answer_table(self.session, plan, self._compression)
+
+    def memory_folder(self) -> Path:
+        master = self.session.conf.get("spark.master", "")
+        if not master.startswith("local"):
+            raise ClusterError(
+                f"to_memory: the machines of {master or 'this session'} have no memory in common",
+                "use to_storage(path, name) with a folder that they all see.",
+            )
+        return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
     def close(self) -> None:
         if self._owns_session and not self._is_closed:
