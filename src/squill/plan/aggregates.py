@@ -193,11 +193,14 @@ class BoundAggregate:
     def option(self, name: str) -> Any:
         return dict(self.options)[name]
 
+    def has_option(self, name: str) -> bool:
+        return any(name == other for other, _ in self.options)
+
     def __str__(self) -> str:
-        arguments = [str(item).partition("=")[2] or str(item) for item in self.inputs]
+        arguments = [item.source_column or item.text for item in self.inputs]
         arguments += [f"{name}={value!r}" for name, value in self.options]
         if self.where is not None:
-            arguments.append(f"where={self.where}")
+            arguments.append(f"where={self.where.text}")
         name = "aggregate_fn" if self.kind == "user" else self.kind
         return f"{name}({', '.join(arguments)})"
 

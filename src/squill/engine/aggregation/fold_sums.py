@@ -20,8 +20,8 @@ from squill.errors import NumericOverflowError
 from squill.plan.aggregates import BoundAggregate
 
 __all__ = [
-    "CountFold", "DecimalSumFold", "FloatSumFold", "IntegerSumFold", "RowCountFold", "VarianceFold",
-    "delta_arguments",
+    "CountFold", "DecimalSumFold", "FloatSumFold", "IntegerSumFold", "NarrowSumFold", "RowCountFold", "VarianceFold",
+    "WideSumFold", "delta_arguments",
 ]  # fmt: skip
 
 NO_RESTS = read_only(np.empty(0))
@@ -136,6 +136,10 @@ class DecimalSumFold(Fold):
         self._sums = grown(self._sums, capacity)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
+        return series_from(self.call.placeholder, self._limbs(deltas, columns), None, self.call.dtype)
+
+    def _limbs(self, deltas: Deltas, columns: Sequence[Column]) -> tuple[Array, Array]:
+        """Return the sums as two words each, the upper ones first."""
         high, low = np.empty(deltas.cells, np.int64), np.empty(deltas.cells, np.int64)
         (highs, valid), (lows, _) = columns
         overflow = kernels.fold_decimal_sum(
@@ -146,13 +150,36 @@ class DecimalSumFold(Fold):
                 f"aggregate {self.call}: the sum has more than 38 digits at time {deltas.cell_time[overflow]}",
                 "sum a Float64 instead: sq.sum(sq.col('x').cast(pl.Float64)).",
             )
-        return series_from(self.call.placeholder, (high, low), None, self.call.dtype)
+        return high, low
 
     def save(self) -> OperatorState:
         return {"sums": self._sums}
 
     def load(self, state: OperatorState) -> None:
         self._sums = owned(state["sums"])
+
+
+class WideSumFold(DecimalSumFold):
+    """sum(x, wide=True) of integers and Durations, as a Decimal: what some shards find may leave 64 bits."""
+
+    def prepare(self, inputs: Sequence[pl.Series], batch: Batch, slots: Array) -> list[Column]:
+        values, valid = as_int64(inputs[0])
+        signs = np.zeros_like(values) if isinstance(inputs[0].dtype, pl.UInt64) else values >> 63
+        return [(signs, valid), (values, valid)]
+
+
+class NarrowSumFold(DecimalSumFold):
+    """sum(x, narrow=True) of such Decimals, in 64 bits: refused when a snapshot's sum leaves them."""
+
+    def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
+        high, low = self._limbs(deltas, columns)
+        outside = high != low >> 63
+        if outside.any():
+            raise NumericOverflowError(
+                f"aggregate {self.call}: the sum leaves the 64-bit range at time {deltas.cell_time[outside.argmax()]}",
+                "sum a Float64 or a Decimal instead: sq.sum(sq.col('x').cast(pl.Float64)).",
+            )
+        return series_from(self.call.placeholder, low, None, self.call.dtype)
 
 
 class FloatSumFold(Fold):
@@ -235,5 +262,7 @@ def sum_fold(call: BoundAggregate, context: FoldContext) -> Fold:
     if call.kind != "sum":
         return (FloatSumFold if call.kind == "mean" else VarianceFold)(call, context)
     if isinstance(dtype, pl.Decimal):
-        return DecimalSumFold(call, context)
+        return (NarrowSumFold if call.has_option("narrow") else DecimalSumFold)(call, context)
+    if call.has_option("wide"):
+        return WideSumFold(call, context)
     return (FloatSumFold if dtype.is_float() else IntegerSumFold)(call, context)

@@ -62,8 +62,15 @@ def _is_lowerable(call: BoundAggregate) -> bool:
     if call.kind not in LOWERINGS:
         return False
     dtype = call.inputs[0].dtype
+    if _is_wide(call):
+        return isinstance(dtype, (pl.Int64, pl.Decimal)) and not isinstance(call.dtype, pl.Duration)
     numeric = (dtype.is_integer() or dtype.is_float()) and dtype not in (pl.UInt64(), pl.Int128(), pl.UInt128())
     return numeric or (call.kind == "count_not_null") or (call.kind in ("min", "max") and dtype.is_temporal())
+
+
+def _is_wide(call: BoundAggregate) -> bool:
+    """True for the two halves of a sum of long integers, between which it is a Decimal that holds any."""
+    return call.has_option("wide") or call.has_option("narrow")
 
 
 def _widened(item: Expression, call: BoundAggregate) -> Expression:
@@ -71,7 +78,8 @@ def _widened(item: Expression, call: BoundAggregate) -> Expression:
 
     A cast inside the group-by would leave Polars' fast path, so it happens before, and only where it must.
     """
-    wide = call.dtype if call.kind in ("sum", "mean", "var", "std") else item.dtype
+    adds = call.kind in ("sum", "mean", "var", "std") and not _is_wide(call)
+    wide = call.dtype if adds else item.dtype
     if item.dtype == wide:
         return item
     expr = item.expr.cast(wide)
@@ -80,7 +88,9 @@ def _widened(item: Expression, call: BoundAggregate) -> Expression:
 
 def _may_overflow(call: BoundAggregate, rows: int) -> bool:
     """True for sums of long integers; of shorter ones 2^31 fit into 64 bits in any case."""
-    return call.kind == "sum" and call.dtype == pl.Int64() and (call.inputs[0].dtype == pl.Int64() or rows > 2**31)
+    if call.kind != "sum" or isinstance(call.inputs[0].dtype, pl.Decimal):
+        return False
+    return call.inputs[0].dtype == pl.Int64() or (call.dtype == pl.Int64() and rows > 2**31)
 
 
 def _overflow(call: BoundAggregate) -> NumericOverflowError:
@@ -88,6 +98,14 @@ def _overflow(call: BoundAggregate) -> NumericOverflowError:
         f"aggregate {call}: the sum leaves the 64-bit range",
         "sum a Float64 or a Decimal instead: sq.sum(sq.col('x').cast(pl.Float64)).",
     )
+
+
+def _in_type(found: pl.Series, call: BoundAggregate) -> pl.Series:
+    """Return the values in the aggregate's own type; a sum that was kept wide must fit it."""
+    values = found.cast(call.dtype, strict=not call.has_option("narrow"))
+    if values.null_count() > found.null_count():
+        raise _overflow(call)
+    return values
 
 
 class RelationalAggregateOperator(Operator):
@@ -124,7 +142,7 @@ class RelationalAggregateOperator(Operator):
         computed = self._by_key(frame) if self._node.keys else self._whole(frame)
         found = {series.name: series.rechunk() for series in computed}
         groups = len(next(iter(found.values())))
-        results = {call.placeholder: found[call.placeholder].cast(call.dtype) for call in self._node.calls}
+        results = {call.placeholder: _in_type(found[call.placeholder], call) for call in self._node.calls}
         keys = {name: found[name] for name in self._node.keys}
         self.emit(Batch.relational({**keys, **self._results(Batch.relational(results, groups))}, groups))
 
@@ -132,12 +150,18 @@ class RelationalAggregateOperator(Operator):
         """The one row over everything; long integers are added exactly, which takes no longer than to wrap."""
         found: list[pl.Series] = []
         for call in self._node.calls:
-            if call.inputs and call.inputs[0].dtype.is_temporal():
+            if _is_wide(call):
+                found.append(pl.Series(call.placeholder, [self._wide_number(call, frame)], pl.Int128))
+            elif call.inputs and call.inputs[0].dtype.is_temporal():
                 # A time of Python's would lose its nanoseconds.
                 found += frame.select(self._lowered(call)).get_columns()
             else:
                 found.append(pl.Series(call.placeholder, [self._number(call, frame)], call.dtype))
         return found
+
+    def _wide_number(self, call: BoundAggregate, frame: pl.DataFrame) -> int:
+        column = frame.get_column(self._input_of[call.placeholder])
+        return int(column.sum()) if isinstance(column.dtype, pl.Decimal) else exact_sum(column)
 
     def _number(self, call: BoundAggregate, frame: pl.DataFrame) -> object:
         if call.kind == "count" and call.where is None:
@@ -152,8 +176,11 @@ class RelationalAggregateOperator(Operator):
         return total
 
     def _by_key(self, frame: pl.DataFrame) -> list[pl.Series]:
-        aggregates = [self._lowered(call) for call in self._node.calls]
-        checked = [call for call in self._node.calls if self._is_large(call, frame)]
+        large = [call for call in self._node.calls if self._is_large(call, frame)]
+        wide = [call for call in large if _is_wide(call)]
+        checked = [call for call in large if call not in wide]
+        aggregates = [self._lowered(call) for call in self._node.calls if call not in wide]
+        aggregates += [self._exact(call).alias(call.placeholder) for call in wide]
         checks = [self._exact(call) for call in checked]
         # The lazy engine groups in pieces and is twice as fast as the eager one.
         groups = frame.lazy().group_by(list(self._node.keys)).agg(*aggregates, *checks).collect()

@@ -41,9 +41,9 @@ class Aggregate(UnaryNode):
         by_placeholder = {call.placeholder: str(call) for call in self.calls}
         shown = []
         for column in self.columns:
-            text = str(column).partition("=")[2] or str(column)
+            text = column.text
             for placeholder, call in by_placeholder.items():
-                text = text.replace(f'col("{placeholder}")', call).replace(placeholder, call)
+                text = text.replace(f'col("{placeholder}")', call)
             shown.append(f"{column.name}={text}")
         keys = f"keys=[{', '.join(self.keys)}], " if self.keys else ""
         return keys + ", ".join(shown)
