@@ -8,13 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import polars as pl
+
 from squill import ingest
-from squill.errors import ClusterError
+from squill.errors import ClusterError, PlanError
 from squill.plan.build.movement import checked_shards, split
 from squill.plan.build.sources import table_source
 from squill.plan.expressions import IntoExpression
 from squill.plan.layout import Layout
 from squill.plan.nodes import FileSource, FrameSource
+from squill.plan.rewrite.parallelise import parallelise
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.time import Duration
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from squill.runtime.datasets import Datasets
     from squill.runtime.runtime import Runtime
 
-__all__ = ["Cluster", "local", "spark"]
+__all__ = ["Cluster", "checked_cluster", "local", "spark"]
 
 Names = str | Sequence[str] | None
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -202,6 +205,24 @@ class Cluster:
         """Remove a dataset from the catalog, and its rows from storage or memory."""
         self.stored.remove(name)
 
+    def run(self, stream: Stream, *, sort: bool = False) -> pl.DataFrame:
+        """Let the shards share the work of an ordinary query and return the answer: `stream.collect(on=cluster)`.
+
+        Examples
+        --------
+        >>> spent = sq.from_frame({"user": [1, 2, 1], "x": [5, 6, 7]}).group_aggregate("user", x=sq.sum("x"))
+        >>> with sq.local(cores=2) as cluster:
+        ...     cluster.run(spent, sort=True).rows()
+        [(1, 12), (2, 6)]
+        """
+        return self.sharded(stream, "run").collect(sort=sort)
+
+    def sharded(self, stream: Stream, operator: str = "sharded") -> ShardedStream:
+        """Return an ordinary query as one over the shards of this cluster, with the movements that it needs."""
+        if not isinstance(stream, Stream):
+            raise PlanError(f"{operator}: {type(stream).__name__} is not a Stream", "give sq.scan(…).where(…) ")
+        return ShardedStream(self, parallelise(stream._outside(), self.layout(), self.layout(1)))
+
     def close(self) -> None:
         """Give back what the cluster holds: datasets in its memory, and a Spark session that it started."""
         if self._datasets is not None:
@@ -215,6 +236,12 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def checked_cluster(given: object, operator: str) -> Cluster:
+    if not isinstance(given, Cluster):
+        raise PlanError(f"{operator}: on={given!r} is not a cluster", "give what sq.local(…) or sq.spark(…) returns.")
+    return given
 
 
 def local(

@@ -21,6 +21,7 @@ from squill.plan.schema import Schema
 from squill.time import Duration, TimeType
 
 if TYPE_CHECKING:
+    from squill.cluster import Cluster
     from squill.engine.subscription import Subscription
 
 __all__ = ["Stream"]
@@ -506,14 +507,40 @@ class Stream:
 
     # -- act ----------------------------------------------------------------------------------------------
 
-    def explain(self, stage: str = "logical") -> str:
-        """Return the plan as text, as written (`"logical"`) or as it runs (`"rewritten"`)."""
+    def explain(self, stage: str = "logical", *, on: Cluster | None = None) -> str:
+        """Return the plan as text, as written (`"logical"`) or as it runs (`"rewritten"`).
+
+        With `on` it is the plan that the shards of that cluster run: its fragments, and how rows move between them.
+        """
         if stage not in ("logical", "rewritten"):
             raise PlanError(f"explain: stage is {stage!r}", 'use "logical" or "rewritten".')
+        if on is not None:
+            from squill.cluster import checked_cluster
+
+            return checked_cluster(on, "explain").sharded(self, "explain").explain()
         return explain(self._node if stage == "logical" else rewrite(self._node))
 
-    def collect(self, sort: bool = False, *, batch_rows: int | None = None) -> pl.DataFrame:
-        """Run the query to its end and return the answer, ordered by start (`sort=True`: by every column)."""
+    def collect(self, sort: bool = False, *, on: Cluster | None = None, batch_rows: int | None = None) -> pl.DataFrame:
+        """Run the query to its end and return the answer, ordered by start (`sort=True`: by every column).
+
+        With `on` the shards of that cluster share the work: stored inputs are cut into parts, and rows that must
+        meet are moved together; `explain(on=cluster)` shows how. The answer is the same.
+
+        Examples
+        --------
+        >>> clicks = sq.from_frame({"t": [1, 2, 7], "ad": ["a", "b", "a"]}, start="t")
+        >>> with sq.local(cores=2) as cluster:
+        ...     clicks.group_apply("ad", lambda g: g.count()).collect(sort=True, on=cluster).rows()
+        [(1, 2, 'a', 1), (2, 3, 'b', 1), (7, 8, 'a', 1)]
+        """
+        if on is not None:
+            if batch_rows is not None:
+                raise PlanError(
+                    "collect: batch_rows goes with a run in this process", "leave it out, or leave on= out."
+                )
+            from squill.cluster import checked_cluster
+
+            return checked_cluster(on, "collect").run(self, sort=sort)
         from squill.engine.run import collect
 
         return collect(self._outside(), sort=sort, batch_rows=batch_rows)

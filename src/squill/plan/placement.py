@@ -20,6 +20,7 @@ from squill.plan.nodes import (
     Detect,
     FileSource,
     FrameSource,
+    Join,
     MapBatches,
     Select,
     SelectMany,
@@ -172,7 +173,7 @@ def _of_pairs(node: TwoInputs, left: Placement | None, right: Placement | None) 
     """A pair lives where its rows meet: of a copied row only the place where its partner lives counts."""
     names = {source: name for name, source in node.matching.right_as}
     names |= {key: key for key in node.matching.keys}
-    left = _kept(left, lambda key: key in node.schema)
+    left = _kept(left, lambda key: key in node.schema and _shows_left(node, key))
     right = _kept(right, lambda key: names.get(key) == key and key in node.schema)
     layout = left.layout if left is not None else None if right is None else right.layout
     if layout is None:
@@ -182,6 +183,16 @@ def _of_pairs(node: TwoInputs, left: Placement | None, right: Placement | None) 
         for coordinate in (0, 1)
     )
     return None if across is None and inside is None else Placement(layout=layout, across=across, inside=inside)
+
+
+def _shows_left(node: TwoInputs, key: str) -> bool:
+    """Whether every row of the result has the left input's column: an unmatched right row only has shared keys."""
+    if not isinstance(node, Join) or node.how not in ("right", "full"):
+        return True
+    matching = node.matching
+    pairs = zip(matching.left_on, matching.right_on, strict=True)
+    shown = {source for _, source in matching.right_as}
+    return key in matching.keys or any(left == key == right and right not in shown for left, right in pairs)
 
 
 def _keeps(node: UnaryNode, key: str) -> bool:

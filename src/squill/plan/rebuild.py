@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 from squill.plan.node import Node, walk
 
-__all__ = ["consumer_counts", "rebuild", "substitute"]
+__all__ = ["consumer_counts", "rebuild", "substitute", "with_inputs"]
 
 
 def rebuild(root: Node, change: Callable[[Node, Node], Node]) -> Node:
@@ -55,6 +55,11 @@ def _with_inputs(node: Node, built: dict[int, Node]) -> Node:
         elif isinstance(value, tuple) and value and isinstance(value[0], Node):
             changed[entry.name] = tuple(built[id(item)] for item in value)
     return replace(node, **changed)
+
+
+def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the node on changed inputs; the same object when none of them changed."""
+    return _with_inputs(node, {id(item): change(item) for item in node.inputs})
 
 
 def consumer_counts(root: Node) -> dict[int, int]:

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 import polars as pl
 
 from squill.errors import InternalError
-from squill.plan.nodes import FilePart, FileSource, FrameSource, Source
+from squill.plan.nodes import EventsSource, FilePart, FileSource, FrameSource, Source
 from squill.runtime.file_splits import split_files
 from squill.runtime.shares import dealt, neighbours, split_rows
 
@@ -39,6 +39,8 @@ def splits_of(source: Source, shards: int) -> list[Source]:
     if isinstance(source, FileSource):
         source = replace(source, stored=None)
         return [_part_of_files(source, parts) for parts in split_files(source, shards)]
+    if isinstance(source, EventsSource) and shards == 1:
+        return [source]
     raise InternalError(f"{source.name} cannot be split")
 
 

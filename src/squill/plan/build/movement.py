@@ -27,8 +27,8 @@ from squill.plan.routing import (
 from squill.plan.schema import Schema
 
 __all__ = [
-    "Target", "broadcast", "checked_shards", "multicast", "redistribute", "refuse_bound_columns", "rekey", "reshard",
-    "split",
+    "Target", "broadcast", "checked_shards", "moved", "multicast", "redistribute", "refuse_bound_columns", "rekey",
+    "reshard", "split",
 ]  # fmt: skip
 
 CANNOT_TRAVEL = (pl.Object, pl.Int128, pl.UInt128)
@@ -69,7 +69,7 @@ def rekey(node: Node, columns: Sequence[object], named: Mapping[str, object]) ->
 def redistribute(node: Node, keys: tuple[str, ...], target: Target) -> Node:
     if not keys:
         raise PlanError("redistribute: the stream has no key", 'name one first: .rekey("column").')
-    return _moved(node, HashRouting(keys=keys, **target.arguments))
+    return moved(node, HashRouting(keys=keys, **target.arguments))
 
 
 def reshard(node: Node, keys: tuple[str, ...], target: Target) -> Node:
@@ -77,17 +77,17 @@ def reshard(node: Node, keys: tuple[str, ...], target: Target) -> Node:
     closed = node if node.properties.ends_known else WaitForEnds(parent=node)
     packed = _packed(node)
     together = packed if packed and (not keys or set(packed) <= set(keys)) else ()
-    return _moved(closed, RoundRobinRouting(packed=together, **target.arguments))
+    return moved(closed, RoundRobinRouting(packed=together, **target.arguments))
 
 
 def broadcast(node: Node, target: Target) -> Node:
-    return _moved(node, BroadcastRouting(**target.arguments))
+    return moved(node, BroadcastRouting(**target.arguments))
 
 
 def multicast(node: Node, shards: Any, target: Target) -> Node:
     if callable(shards) and not isinstance(shards, pl.Expr):
-        return _moved(node, MulticastRouting(function=shards, function_id=id(shards), **target.arguments))
-    return _moved(node, MulticastRouting(chosen=_shard_numbers(node, shards), **target.arguments))
+        return moved(node, MulticastRouting(function=shards, function_id=id(shards), **target.arguments))
+    return moved(node, MulticastRouting(chosen=_shard_numbers(node, shards), **target.arguments))
 
 
 def _shard_numbers(node: Node, shards: Any) -> Expression:
@@ -118,7 +118,8 @@ def _packed(node: Node) -> tuple[str, ...]:
     return columns if unchanged else ()
 
 
-def _moved(node: Node, routing: Routing) -> Node:
+def moved(node: Node, routing: Routing) -> Node:
+    """Return the node whose rows have gone the way that `routing` says."""
     refuse_bound_columns(node.schema, routing.verb)
     return Move(parent=node, routing=routing)
 
