@@ -11,7 +11,7 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan import functions
 from squill.plan.aggregates import AggregateExpr
-from squill.plan.build import aggregation, lifetime, pairs, patterns, payload, two_inputs, user, windows
+from squill.plan.build import aggregation, feeding, lifetime, pairs, patterns, payload, two_inputs, user, windows
 from squill.plan.explain import explain
 from squill.plan.expressions import IntoExpression
 from squill.plan.node import Node
@@ -22,6 +22,7 @@ from squill.time import Duration, TimeType
 
 if TYPE_CHECKING:
     from squill.cluster import Cluster
+    from squill.engine.arrow_function import ArrowFunction
     from squill.engine.subscription import Subscription
 
 __all__ = ["Stream"]
@@ -562,6 +563,30 @@ class Stream:
         from squill.engine.run import write_file
 
         return write_file(self._outside(), path, "ipc")
+
+    def as_arrow_function(self, input: str | None = None) -> ArrowFunction:  # noqa: A002  (the public name)
+        """Return the query as a function of Arrow batches: Iterator[RecordBatch] → Iterator[RecordBatch].
+
+        It is to run inside somebody else's task, such as Spark's `mapInArrow`: it can be pickled, and is fed rows
+        of the query's input, with the input's own columns, in batches of any size. `input` names the input when
+        there are several; the others are stored, and read by every call. A row of the answer, as `collect` gives
+        it, comes out once its end is known. Rows of `sq.source(…)` go through its policy and those of an input
+        that is promised `sorted_by` its start as they come; others wait for the last one, to be sorted.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> clicks = sq.source({"t": pl.Int64, "ad": pl.String}, start="t")
+        >>> function = clicks.group_apply("ad", lambda g: g.tumbling_window(10).count()).as_arrow_function()
+        >>> first = pa.record_batch({"t": [1, 4, 7], "ad": ["a", "a", "b"]})
+        >>> for batch in function(iter([first, pa.record_batch({"t": [35], "ad": ["b"]})])):
+        ...     print(batch.to_pylist())
+        [{'start': 10, 'end': 20, 'ad': 'a', 'count': 2}, {'start': 10, 'end': 20, 'ad': 'b', 'count': 1}]
+        [{'start': 40, 'end': 50, 'ad': 'b', 'count': 1}]
+        """
+        from squill.engine.arrow_function import ArrowFunction
+
+        return ArrowFunction(feeding.fed(self._outside(), input))
 
     def subscribe(
         self,

@@ -15,11 +15,11 @@ end_edge errors first from_events from_frame interval last local max mean min pa
 punctuation scan source spark start start_edge std sum throw top_k var
 """
 METHODS = """
-aggregate alter_lifetime asof_join cast_time chop clip collect collect_events consecutive_pairs count count_window
-detect distinct drop explain extend first followed_by group_aggregate group_apply hopping_window join last map_batches
-max mean min operator per_window plan point_at_end product quantize rename schema select select_many session_window
-sessionize share shift sliding_window snapshot_apply std stitch subscribe sum time to_ipc to_parquet tumbling_window
-union var wait_for_ends where where_exists where_not_exists with_columns with_duration
+aggregate alter_lifetime as_arrow_function asof_join cast_time chop clip collect collect_events consecutive_pairs count
+count_window detect distinct drop explain extend first followed_by group_aggregate group_apply hopping_window join last
+map_batches max mean min operator per_window plan point_at_end product quantize rename schema select select_many
+session_window sessionize share shift sliding_window snapshot_apply std stitch subscribe sum time to_ipc to_parquet
+tumbling_window union var wait_for_ends where where_exists where_not_exists with_columns with_duration
 """
 
 

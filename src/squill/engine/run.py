@@ -24,7 +24,7 @@ from squill.plan.nodes import EventsSource, FileSource, FrameSource, PushSource,
 from squill.plan.rewrite import rewrite
 from squill.time import INFINITY
 
-__all__ = ["collect", "collect_events", "drive", "drive_stored", "source_arrivals", "write_file"]
+__all__ = ["collect", "collect_events", "drive", "drive_stored", "source_arrivals", "steps", "write_file"]
 
 
 def source_arrivals(source: Source, batch_rows: int) -> Iterator[Arrival]:
@@ -62,6 +62,12 @@ def drive_stored(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS) -> No
 
 
 def _drive(inputs: list[tuple[Iterator[Arrival], Entry]], *, clocks: bool) -> None:
+    for _ in steps(inputs, clocks=clocks):
+        pass
+
+
+def steps(inputs: list[tuple[Iterator[Arrival], Entry]], *, clocks: bool) -> Iterator[None]:
+    """Push what is furthest behind, until all inputs are at their end; stop after each push, before reading on."""
     waiting: list[tuple[int, int, Arrival, Iterator[Arrival], Entry]] = []
     for number, (arrivals, entry) in enumerate(inputs):
         _queue(waiting, number, arrivals, entry)
@@ -73,6 +79,7 @@ def _drive(inputs: list[tuple[Iterator[Arrival], Entry]], *, clocks: bool) -> No
                 entry.advance(int(arrival.batch.sync[-1]))
         if arrival.clock is not None:
             entry.advance(arrival.clock)
+        yield
         _queue(waiting, number, rest, entry)
 
 

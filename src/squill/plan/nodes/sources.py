@@ -19,6 +19,7 @@ __all__ = [
     "KEEP_LATE",
     "Disorder",
     "EventsSource",
+    "FedSource",
     "FilePart",
     "FileSource",
     "FrameSource",
@@ -260,3 +261,18 @@ class PushSource(Source):
     source_id: int
     disorder: Disorder
     punctuate_every: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSource(Source):
+    """Rows that somebody else's task feeds, batch by batch; with a policy for late ones if it is to stream them."""
+
+    disorder: Disorder | None = None
+
+    @property
+    def comes_in_order(self) -> bool:
+        """Whether rows need not wait for all the others before they are in the order of time."""
+        if self.lifetime is None:
+            return True
+        start = self.lifetime.start.source_column
+        return start is not None and self.promises.sorted_by[:1] == (start,)
