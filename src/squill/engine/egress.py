@@ -86,14 +86,25 @@ class CollectSink(Operator):
             return Batch(rows.sync, self._numbered_ends(), rows.columns)
         return rows if self.node.properties.ends_known else fold_edges(rows)
 
+    def pieces(self) -> list[Batch]:
+        """Return all rows as intervals, in the order of their starts, in the pieces they came in where that can be."""
+        if self.node.properties.ends_known and not self._numbered:
+            return self._batches
+        if not self._numbered or any(batch.ids is None for batch in self._batches):
+            rows = self.rows()
+            return [rows] if len(rows) else []
+        return [Batch(batch.sync, self._ends_of(batch), batch.columns) for batch in self._batches if len(batch)]
+
+    def _ends_of(self, batch: Batch) -> Int64s:
+        assert batch.ids is not None
+        if isinstance(batch.ids, range):
+            return self._ends[batch.ids.start : batch.ids.stop]
+        return self._ends[batch.ids]
+
     def _numbered_ends(self) -> Int64s:
         if sum(map(len, self._batches)) == self._numbered:
             return self._ends[: self._numbered]
-        pieces = [
-            self._ends[batch.ids.start : batch.ids.stop] if isinstance(batch.ids, range) else self._ends[batch.ids]
-            for batch in self._batches
-        ]
-        return np.concatenate(pieces)
+        return np.concatenate([self._ends_of(batch) for batch in self._batches])
 
     def frame(self) -> pl.DataFrame:
         """Return the answer; its columns keep the pieces they came in."""

@@ -8,7 +8,7 @@ files or kept in memory is nothing that a runtime knows of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,11 +23,15 @@ __all__ = ["Answer", "CollectAnswer", "OnReceipt", "Part", "Receipt"]
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What one shard reports: `rows` for the driver, and a `note`, small and picklable, on all others."""
+    """What one shard reports: rows for the driver, in pieces, or a `note`, small and picklable, on all others."""
 
     shard: int
-    rows: Batch | None = None
+    pieces: Sequence[Batch] = ()
     note: Any = None
+
+    def rows(self, node: Node) -> Batch:
+        """Return the rows, which are those of the node, in one piece."""
+        return Batch.concat(self.pieces) if self.pieces else Batch.empty(dict(node.schema))
 
 
 OnReceipt = Callable[[Receipt], object]
@@ -72,4 +76,4 @@ class _CollectedPart:
         self._shard = shard
 
     def finish(self) -> Receipt:
-        return Receipt(shard=self._shard, rows=self.sink.rows())
+        return Receipt(shard=self._shard, pieces=self.sink.pieces())

@@ -39,8 +39,8 @@ def batches(runtime: Runtime, plan: ShardedPlan) -> Iterator[pl.DataFrame]:
         while (item := arrived.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
-            if item.rows is not None and len(item.rows):
-                yield decoded(result_frame(item.rows, node), node.codecs)
+            if item.pieces:
+                yield decoded(result_frame(item.rows(node), node), node.codecs)
     finally:
         stop.set()
         runner.join()

@@ -21,8 +21,7 @@ def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool) -> pl.DataFrame:
     with progress_line() as line:
         receipts = runtime.run(plan, CollectAnswer(), line)
     node = plan.answer.root
-    runs = [[receipt.rows] for receipt in receipts if receipt.rows is not None]
-    batches = list(merge_runs(runs)) or [Batch.empty(dict(node.schema))]
+    batches = list(merge_runs([receipt.pieces for receipt in receipts])) or [Batch.empty(dict(node.schema))]
     frame = pl.concat([result_frame(batch, node) for batch in batches], rechunk=False)
     if sort and frame.width:
         frame = frame.sort(frame.columns, nulls_last=False)

@@ -81,15 +81,14 @@ def hold(runtime: Runtime, wanted: Wanted) -> Dataset:
 
 
 def _frame(receipt: Receipt, wanted: Wanted) -> pl.DataFrame:
-    assert receipt.rows is not None
-    return result_frame(receipt.rows, wanted.node)
+    return result_frame(receipt.rows(wanted.node), wanted.node)
 
 
 def _note(receipt: Receipt, frame: pl.DataFrame) -> WrittenFile:
-    rows = receipt.rows
     span = None
-    if rows is not None and len(rows):
-        span = (max(int(rows.sync.min()), MINUS_INFINITY), min(int(rows.other.max()), INFINITY))
+    if receipt.pieces:
+        first = min(int(piece.sync[0]) for piece in receipt.pieces)
+        span = (max(first, MINUS_INFINITY), min(max(int(piece.other.max()) for piece in receipt.pieces), INFINITY))
     return WrittenFile(path="", rows=frame.height, bytes=int(frame.estimated_size()), span=span)
 
 

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from squill.engine.batch import Batch
 from squill.errors import ClusterError, ShardError
 from squill.exchange.flow import Halted
 from squill.exchange.segments import MANIFEST, read_run, runs_for
@@ -220,7 +219,7 @@ def _with_rows(notes: list[Receipt], manifest: pa.Table, schema: Schema) -> list
     """Return the receipts in the order of the shards, with the rows that came in files."""
     runs = {run.shard: run for run in runs_for(ANSWER, DRIVER, manifest)}
     return [
-        replace(note, rows=Batch.concat(list(read_run(runs[note.shard], schema)))) if note.shard in runs else note
+        replace(note, pieces=list(read_run(runs[note.shard], schema))) if note.shard in runs else note
         for note in sorted(notes, key=lambda note: note.shard)
     ]
 

@@ -149,10 +149,7 @@ def _receipts(answer: pa.Table, plan: ShardedPlan) -> list[Receipt]:
             receipts.append(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
         else:
             runs.setdefault(row["sender"], []).append(decode(pa.py_buffer(row["data"]), schema))
-    return [
-        replace(receipt, rows=Batch.concat(runs[receipt.shard])) if receipt.shard in runs else receipt
-        for receipt in receipts
-    ]
+    return [replace(receipt, pieces=runs.get(receipt.shard, ())) for receipt in receipts]
 
 
 def _without_a_word(error: Exception) -> ShardError:

@@ -389,17 +389,16 @@ class _ShufflePorts:
             return
         receipt = self._part.finish()
         place = {"wave": DRIVER, "target": 0, "place": 0, "sender": self._shard}
-        for number, piece in enumerate(_pieces(receipt.rows)):
+        for number, piece in enumerate(_small_pieces(receipt.pieces)):
             data = encode(piece, self._task.job.compression)
             self._task.put(parcel(kind=ANSWER, number=number, data=data, **place))
-        self._task.put(parcel(kind=RECEIPT, data=pickle.dumps(replace(receipt, rows=None)), **place))
+        self._task.put(parcel(kind=RECEIPT, data=pickle.dumps(replace(receipt, pieces=())), **place))
 
 
-def _pieces(rows: Batch | None) -> Iterator[Batch]:
-    size = 0 if rows is None else len(rows)
-    for low in range(0, size, ANSWER_ROWS):
-        assert rows is not None
-        yield rows.slice(low, min(low + ANSWER_ROWS, size))
+def _small_pieces(pieces: Sequence[Batch]) -> Iterator[Batch]:
+    for piece in pieces:
+        for low in range(0, len(piece), ANSWER_ROWS):
+            yield piece.slice(low, min(low + ANSWER_ROWS, len(piece)))
 
 
 class _ParcelOutbox:

@@ -185,10 +185,10 @@ class TaskPorts:
 
     def result(self) -> Report:
         receipt = None if self._part is None else self._part.finish()
-        if receipt is not None and receipt.rows is not None:
-            if len(receipt.rows):
-                self._writer.send(ANSWER, [DRIVER], receipt.rows)
-            receipt = replace(receipt, rows=None)
+        if receipt is not None:
+            for piece in receipt.pieces:
+                self._writer.send(ANSWER, [DRIVER], piece)
+            receipt = replace(receipt, pieces=())
         return Report(runs=self._writer.runs(), receipt=receipt)
 
 
