@@ -25,8 +25,8 @@ from tests.unit.runtime.cases import CASES, Case
 
 
 @pytest.fixture
-def cluster() -> Iterator[sq.Cluster]:
-    with sq.local(cores=2) as started:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sq.Cluster]:
+    with sq.local(cores=2, warehouse=tmp_path_factory.mktemp("warehouse")) as started:
         yield started
 
 
