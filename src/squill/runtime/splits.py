@@ -28,16 +28,14 @@ def splits_of(source: Source, shards: int) -> list[Source]:
     """Return the parts of a stored source, one per shard; some may be empty."""
     if isinstance(source, FrameSource) and source.stored is not None and source.stored.shards == shards:
         bounds = list(accumulate(source.stored.rows, initial=0))
-        return [replace(source, frame=source.frame[low:high], stored=None) for low, high in pairwise(bounds)]
+        return [_part_of_frame(source, [(low, high)]) for low, high in pairwise(bounds)]
     if isinstance(source, FrameSource):
-        source = replace(source, stored=None)
         return [_part_of_frame(source, ranges) for ranges in _ranges_of_frame(source, shards)]
     if isinstance(source, FileSource) and source.stored is not None and source.stored.shards == shards:
         owned = list(zip(source.paths, source.stored.shard_of, strict=True))
-        paths_of = [tuple(path for path, owner in owned if owner == shard) for shard in range(shards)]
-        return [replace(source, paths=paths, stored=None) for paths in paths_of]
+        parts_of = [[FilePart(path) for path, owner in owned if owner == shard] for shard in range(shards)]
+        return [_part_of_files(source, parts) for parts in parts_of]
     if isinstance(source, FileSource):
-        source = replace(source, stored=None)
         return [_part_of_files(source, parts) for parts in split_files(source, shards)]
     if isinstance(source, EventsSource) and shards == 1:
         return [source]
@@ -47,7 +45,8 @@ def splits_of(source: Source, shards: int) -> list[Source]:
 def _part_of_frame(source: FrameSource, ranges: Sequence[tuple[int, int]]) -> FrameSource:
     slices = [source.frame[low:high] for low, high in ranges] or [source.frame.clear()]
     frame = slices[0] if len(slices) == 1 else pl.concat(slices, rechunk=False)
-    return replace(source, frame=frame, blocks=tuple((low, high - low) for low, high in ranges))
+    blocks = tuple((low, high - low) for low, high in ranges)
+    return replace(source, frame=frame, blocks=blocks, stored=None)
 
 
 def _ranges_of_frame(source: FrameSource, shards: int) -> list[list[tuple[int, int]]]:
@@ -91,4 +90,4 @@ def key_begin(frame: pl.DataFrame, keys: Sequence[str], row: int) -> int:
 
 def _part_of_files(source: FileSource, parts: Sequence[FilePart]) -> FileSource:
     paths = tuple(dict.fromkeys(part.path for part in parts))
-    return replace(source, paths=paths, parts=tuple(parts))
+    return replace(source, paths=paths, parts=tuple(parts), stored=None)
