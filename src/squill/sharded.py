@@ -12,11 +12,14 @@ from squill.errors import PlanError
 from squill.plan.build import movement
 from squill.plan.build.aggregation import keys_first, union
 from squill.plan.build.meeting import check_keys_alike, meeting
+from squill.plan.build.sources import brought_source, elsewhere_source
 from squill.plan.dataset import Dataset, stored_sources
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
+from squill.plan.nodes.tables import ElsewhereSource
 from squill.plan.placement import Placement, layout_of, placement_of
+from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.stream import Stream
 from squill.time import TimeType
@@ -128,33 +131,36 @@ class ShardedStream:
         return ShardedStream(self._cluster, *movement.rekey(self._node, columns, named))
 
     def redistribute(
-        self, to: int | None = None, scope: str | None = None, *, channel: str | None = None
+        self, to: int | Cluster | None = None, scope: str | None = None, *, channel: str | None = None
     ) -> ShardedStream:
         """Bring the rows of each key together on one shard.
 
-        `to` is the number of shards, as many as before unless told. `scope` bounds who a shard sends to: "local"
+        `to` is the number of shards, as many as before unless told, or another cluster, whose shards the rows go to
+        and where the plan goes on. `scope` bounds who a shard sends to: "local"
         those of its machine, "global" those of its local index on other machines. `channel` is what carries the
         rows on Spark, "files" or "shuffle".
         """
-        target = self._target(to, scope, channel, "redistribute")
-        return ShardedStream(self._cluster, movement.redistribute(self._node, self._keys, target), self._keys)
+        here, target = self._target(to, scope, channel, "redistribute")
+        return here._with(movement.redistribute(here._node, here._keys, target))
 
-    def reshard(self, to: int | None = None, scope: str | None = None, *, channel: str | None = None) -> ShardedStream:
+    def reshard(
+        self, to: int | Cluster | None = None, scope: str | None = None, *, channel: str | None = None
+    ) -> ShardedStream:
         """Spread rows evenly: blocks of rows go to the shards in turn. Rows of a packed key stay together."""
-        target = self._target(to, scope, channel, "reshard")
-        return ShardedStream(self._cluster, movement.reshard(self._node, self._keys, target), self._keys)
+        here, target = self._target(to, scope, channel, "reshard")
+        return here._with(movement.reshard(here._node, here._keys, target))
 
     def broadcast(
-        self, to: int | None = None, scope: str | None = None, *, channel: str | None = None
+        self, to: int | Cluster | None = None, scope: str | None = None, *, channel: str | None = None
     ) -> ShardedStream:
         """Send every row to every shard; with scope "global" each machine gets one copy, spread over its shards."""
-        target = self._target(to, scope, channel, "broadcast")
-        return ShardedStream(self._cluster, movement.broadcast(self._node, target), self._keys)
+        here, target = self._target(to, scope, channel, "broadcast")
+        return here._with(movement.broadcast(here._node, target))
 
     def multicast(
         self,
         shards: pl.Expr | str | Callable[[dict[str, Any]], Any],
-        to: int | None = None,
+        to: int | Cluster | None = None,
         scope: str | None = None,
         *,
         channel: str | None = None,
@@ -164,8 +170,8 @@ class ShardedStream:
         It is an expression that gives a number or a list of numbers, or a function of a payload row (a dict) that
         returns them, of the row's values alone. With a scope the numbers count the shards in scope.
         """
-        target = self._target(to, scope, channel, "multicast")
-        return ShardedStream(self._cluster, movement.multicast(self._node, shards, target), self._keys)
+        here, target = self._target(to, scope, channel, "multicast")
+        return here._with(movement.multicast(here._node, shards, target))
 
     def union(self, *others: ShardedStream) -> ShardedStream:
         """Put streams together, shard by shard; all on as many shards, with the same columns."""
@@ -177,9 +183,23 @@ class ShardedStream:
         node = union([self._node, *(other.plan for other in others)])
         return ShardedStream(self._cluster, node, self._keys if same_keys else ())
 
-    def _target(self, to: int | None, scope: str | None, channel: str | None, operator: str) -> movement.Target:
-        layout = self._layout if to is None else self._cluster.layout(to, operator)
-        return movement.Target(self._layout, layout, scope, channel, operator)
+    def _target(
+        self, to: int | Cluster | None, scope: str | None, channel: str | None, operator: str
+    ) -> tuple[ShardedStream, movement.Target]:
+        """Return what is to be moved, which another cluster brings to itself first, and where it is to go."""
+        if to is None or isinstance(to, int):
+            layout = self._layout if to is None else self._cluster.layout(to, operator)
+            return self, movement.Target(self._layout, layout, scope, channel, operator)
+        if not hasattr(to, "runtime"):
+            raise PlanError(f"{operator}: to={to!r} is no place", "give a number of shards, or a cluster.")
+        here = self if to is self._cluster else ShardedStream(to, self._elsewhere(to, operator), self._keys)
+        return here, movement.Target(here._layout, to.layout(), scope, channel, operator)
+
+    def _elsewhere(self, to: Cluster, operator: str) -> Node:
+        return movement.split(elsewhere_source(self, self._node, operator), to.layout())
+
+    def _with(self, node: Node) -> ShardedStream:
+        return ShardedStream(self._cluster, node, self._keys)
 
     def _check_fits(self, other: ShardedStream, operator: str) -> None:
         if other._cluster is not self._cluster:
@@ -230,7 +250,7 @@ class ShardedStream:
         """
         from squill.runtime.store import Wanted
 
-        wanted = Wanted(node=self._node, keys=self._keys, path=path, name=name, format=format, mode=mode)
+        wanted = Wanted(node=self._brought(), keys=self._keys, path=path, name=name, format=format, mode=mode)
         return self._cluster.stored.store(wanted)
 
     def to_memory(self, name: str, *, mode: str = "error") -> Dataset:
@@ -242,19 +262,28 @@ class ShardedStream:
         """
         from squill.runtime.store import Wanted
 
-        wanted = Wanted(node=self._node, keys=self._keys, path="", name=name, mode=mode, operator="to_memory")
+        wanted = Wanted(node=self._brought(), keys=self._keys, path="", name=name, mode=mode, operator="to_memory")
         return self._cluster.stored.remember(wanted)
 
     def to_ipc(self, path: str | os.PathLike[str], *, mode: str = "error") -> int:
         """Run the plan and write the answer to a folder of Arrow files, one per shard; return the number of rows."""
         from squill.runtime.store import Wanted
 
-        wanted = Wanted(node=self._node, keys=self._keys, path=path, format="ipc", mode=mode, operator="to_ipc")
+        wanted = Wanted(node=self._brought(), keys=self._keys, path=path, format="ipc", mode=mode, operator="to_ipc")
         return self._cluster.stored.store(wanted).rows
 
     def _ready(self) -> Node:
         """Return the plan; what it reads of datasets that were lost is made again."""
-        return self._cluster.stored.ready(self._node) if stored_sources(self._node) else self._node
+        node = self._brought()
+        return self._cluster.stored.ready(node) if stored_sources(node) else node
+
+    def _brought(self) -> Node:
+        """Return the plan with the rows of other clusters, which run their own part of it now."""
+
+        def bring(node: Node) -> Node | None:
+            return brought_source(node, node.stream.collect()) if isinstance(node, ElsewhereSource) else None
+
+        return substitute(self._node, bring)
 
 
 def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) -> Node:

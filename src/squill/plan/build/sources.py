@@ -16,13 +16,15 @@ from squill.plan.dataset import Dataset, find_dataset
 from squill.plan.expressions import Expression, Scope, bind_one
 from squill.plan.node import Node
 from squill.plan.nodes import Disorder, FileSource, FrameSource, Lifetime, Promises, PushSource, Stored
-from squill.plan.nodes.tables import TableSource
+from squill.plan.nodes.tables import ElsewhereSource, TableSource
+from squill.plan.properties import Properties
 from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
 
 __all__ = [
-    "FORMATS", "at_least_zero", "file_source", "frame_source", "held_source", "lifetime_of", "promises_of",
-    "push_source", "scan_files", "stored_as", "stored_source", "table_source", "to_frame", "wall_seconds",
+    "FORMATS", "at_least_zero", "brought_source", "elsewhere_source", "file_source", "frame_source", "held_source",
+    "lifetime_of", "promises_of", "push_source", "scan_files", "stored_as", "stored_source", "table_source",
+    "to_frame", "wall_seconds",
 ]  # fmt: skip
 
 
@@ -162,6 +164,37 @@ def table_source(
     if read is not None:
         built.schema.without_time_names("from_spark")
     return built
+
+
+def elsewhere_source(stream: Any, node: Node, operator: str) -> Node:
+    """Return the rows of a stream of another cluster, whose plan is `node`."""
+    if node.properties.per_window or node.codecs:
+        what = "rows of per_window()" if node.properties.per_window else "columns of Python objects"
+        raise PlanError(f"{operator}: {what} cannot move to another cluster", "move the rows they are made of.")
+    return ElsewhereSource(
+        label="rows of another cluster",
+        columns=node.schema,
+        lifetime=None,
+        stream=stream,
+        stream_id=id(stream),
+        time_type=node.time,
+        known=Properties(endless=node.is_relational, duration=node.properties.duration),
+    )
+
+
+def brought_source(source: ElsewhereSource, frame: pl.DataFrame) -> Node:
+    """Return the rows of another cluster, which are there now."""
+    columns = Schema(frame.schema)
+    start, end = (None, None) if source.time is None else ("start", "end")
+    read = lifetime_of(columns, start, end, "point", "redistribute", keep_time=False)
+    return FrameSource(
+        label=source.label,
+        columns=columns,
+        lifetime=None if read is None else replace(read, null_start=True),
+        promises=Promises(duration=source.known.duration if source.time is not None else None, trust=True),
+        frame=frame,
+        frame_id=id(frame),
+    )
 
 
 def push_source(

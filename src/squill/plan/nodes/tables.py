@@ -1,13 +1,16 @@
-"""Rows that only a runtime can bring, such as those of a Spark DataFrame."""
+"""Rows that are brought before a plan runs: those of a Spark DataFrame, or of another cluster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from squill.plan.nodes.sources import FileSource
+from squill.plan.nodes.sources import FileSource, Source
+from squill.plan.properties import Properties
+from squill.time import TimeType
 
-__all__ = ["TableSource"]
+__all__ = ["ElsewhereSource", "TableSource"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,3 +25,21 @@ class TableSource(FileSource):
 
     def details(self) -> str:
         return FileSource.details(self).replace(f"{self.format} 0 files", "table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElsewhereSource(Source):
+    """Rows that live on another cluster, which brings them before the plan runs."""
+
+    stream: Any = field(compare=False)
+    stream_id: int
+    time_type: TimeType | None
+    known: Properties
+
+    @cached_property
+    def time(self) -> TimeType | None:
+        return self.time_type
+
+    @cached_property
+    def properties(self) -> Properties:
+        return self.known
