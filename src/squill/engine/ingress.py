@@ -60,15 +60,17 @@ def _read_blocks(source: FrameSource, start: Expression, reader: RowReader) -> I
     sizes = [size for _, size in source.blocks]
     ends = list(accumulate(sizes))
     blocks = [source.frame.slice(end - size, size) for size, end in zip(sizes, ends, strict=True)]
-    lows = [_earliest(block, start) for block in blocks]
+    is_open = source.lifetime is not None and source.lifetime.null_start
+    lows = [_earliest(block, start, null_start=is_open) for block in blocks]
     for (first, size), block, until in zip(source.blocks, blocks, earliest_later(lows), strict=True):
         reader.skip_to(first)
         yield reader.read(_columns_of(block), size), until
 
 
-def _earliest(block: pl.DataFrame, start: Expression) -> int:
-    ticks, _ = as_int64(_evaluate(_columns_of(block.select(start.roots)), start))
-    return int(bounds(ticks)[0])
+def _earliest(block: pl.DataFrame, start: Expression, *, null_start: bool) -> int:
+    series = _evaluate(_columns_of(block.select(start.roots)), start)
+    is_open = null_start and series.null_count() > 0
+    return MINUS_INFINITY if is_open else int(bounds(as_int64(series)[0])[0])
 
 
 def _columns_of(frame: pl.DataFrame) -> Columns:

@@ -14,7 +14,7 @@ import pytest
 
 import squill as sq
 from squill.errors import ClusterError, DatasetNotFoundError, InputError, PlanError, SourceReadError
-from squill.runtime import datasets, memory
+from squill.runtime import datasets, memory, splits
 from squill.runtime.memory import MemoryFolder, is_alive, new_owner
 
 FRAME = {"t": list(range(40)), "k": [t % 7 for t in range(40)]}
@@ -264,6 +264,15 @@ def test_memory_is_freed_by_remove_overwrite_and_close(tmp_path: Path) -> None:
     assert len(memory._frames) == held
     with sq.local(cores=1, warehouse=tmp_path / "warehouse") as other:
         assert other.datasets() == []
+
+
+def test_rows_without_start_come_first_from_every_block(cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    always = cluster.from_frame({"x": [1]}, shards=2)
+    times = cluster.from_frame({"t": [-10, -9, -8], "x": [2, 3, 4]}, start="t", shards=2)
+    always.union(times).to_memory("both")
+    monkeypatch.setattr(splits, "BLOCK_ROWS", 1)
+    found = cluster.dataset("both", shards=1).collect()
+    assert found.rows() == [(None, None, 1), (-10, -9, 2), (-9, -8, 3), (-8, -7, 4)]
 
 
 def test_lineage_of_memory_datasets_holds_no_rows(cluster: sq.Cluster) -> None:
