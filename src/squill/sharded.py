@@ -26,6 +26,7 @@ from squill.time import TimeType
 
 if TYPE_CHECKING:
     from squill.cluster import Cluster
+    from squill.runtime.collect import Run
 
 __all__ = ["ShardedStream"]
 
@@ -219,6 +220,19 @@ class ShardedStream:
         from squill.runtime.collect import collect
 
         return collect(self._cluster.runtime, fragments_of(self._ready()), sort=sort)
+
+    def run(self) -> Run:
+        """Run the plan and return the answer with a report: ``run.frame``, ``run.report()``."""
+        from squill.runtime.collect import run
+
+        return run(self._cluster.runtime, fragments_of(self._ready()))
+
+    def subscribe(self, fn: Callable[[pl.DataFrame], object]) -> None:
+        """Run the plan and call `fn` with frames of the answer, one per shard that has rows, as shards finish."""
+        if not callable(fn):
+            raise PlanError(f"subscribe: {fn!r} is not a function", "subscribe(print)")
+        for frame in self.batches():
+            fn(frame)
 
     def to_spark(self) -> Any:
         """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""

@@ -117,3 +117,14 @@ def test_error_that_may_pass_is_tried_again_and_then_raised(spark_cluster: sq.Cl
     with pytest.raises(Exception, match=r"^fragment 1, shard \d of 2.*the service is away") as caught:
         rows.rekey("ad").redistribute().collect()
     assert not isinstance(caught.value, ShardError)
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_report_has_every_shard_of_every_fragment(spark_cluster: sq.Cluster, tmp_path: Path, channel: str) -> None:
+    cluster = cluster_of(spark_cluster, (2, 1), channel, tmp_path)
+    run = cluster.from_frame(CLICKS, start="t").rekey("ad").redistribute().query(counted).run()
+    assert_same_events(run.frame, expected("a"))
+    report = run.report()
+    assert [(work.fragment, work.shard) for work in report.works] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert report.by_fragment["rows_in"].to_list() == [ROWS, ROWS]
+    assert report.by_fragment["bytes_out"][0] > ROWS

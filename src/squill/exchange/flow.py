@@ -126,10 +126,11 @@ class MailboxWriter:
         self._producer = producer
         self._mailboxes = mailboxes
 
-    def send(self, receivers: Sequence[int], batch: Batch) -> None:
+    def send(self, receivers: Sequence[int], batch: Batch) -> int:
         for receiver in receivers:
             for mailbox in self._mailboxes[receiver]:
                 self._post(mailbox, batch)
+        return 0  # by reference
 
     def _post(self, mailbox: Mailbox, batch: Batch) -> None:
         producer, flow = self._producer, self._flow

@@ -20,8 +20,8 @@ ENOUGH_ROWS = 16_384
 class Outbox(Protocol):
     """Where a producer leaves rows and its clock; per receiver rows come in sync order."""
 
-    def send(self, receivers: Sequence[int], batch: Batch) -> None:
-        """Leave rows, the same for all of these; may block until there is room."""
+    def send(self, receivers: Sequence[int], batch: Batch) -> int:
+        """Leave rows, the same for all of these; may block until there is room. Return how many bytes were written."""
         ...
 
     def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:

@@ -93,8 +93,8 @@ class SegmentWriter:
         """Return the outbox of a channel."""
         return FileOutbox(self, channel)
 
-    def send(self, channel: int, receivers: Sequence[int], batch: Batch) -> None:
-        """Add a batch; per receiver they come in sync order."""
+    def send(self, channel: int, receivers: Sequence[int], batch: Batch) -> int:
+        """Add a batch; per receiver they come in sync order. Return how many bytes it is."""
         assert self._file is not None
         data = encode(batch, self._compression)
         self._file.write(data)
@@ -107,6 +107,7 @@ class SegmentWriter:
         padding = -data.size % ALIGNMENT
         self._file.write(bytes(padding))
         self._offset += data.size + padding
+        return int(data.size)
 
     def runs(self) -> list[Run]:
         """Return the manifest lines of what was written, in the order of the channels and receivers."""
@@ -144,8 +145,8 @@ class FileOutbox:
         self._writer = writer
         self._channel = channel
 
-    def send(self, receivers: Sequence[int], batch: Batch) -> None:
-        self._writer.send(self._channel, receivers, batch)
+    def send(self, receivers: Sequence[int], batch: Batch) -> int:
+        return self._writer.send(self._channel, receivers, batch)
 
     def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
         """Nobody reads the file before it is whole."""

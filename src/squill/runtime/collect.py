@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import polars as pl
 
 from squill.engine.batch import Batch
@@ -9,20 +13,47 @@ from squill.engine.codecs import decoded
 from squill.engine.egress import result_frame
 from squill.exchange.merge import merge_runs
 from squill.plan.fragments import ShardedPlan
-from squill.runtime.answer import CollectAnswer
+from squill.runtime.answer import CollectAnswer, Receipt
 from squill.runtime.progress import progress_line
+from squill.runtime.report import RunReport, Work
 from squill.runtime.runtime import Runtime
 
-__all__ = ["collect"]
+__all__ = ["Run", "collect", "run"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is over: its answer, and what it did."""
+
+    frame: pl.DataFrame
+    _report: RunReport
+
+    def report(self) -> RunReport:
+        """Return where the time went, by fragment and shard; printed, a table and the limit that binds."""
+        return self._report
 
 
 def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool) -> pl.DataFrame:
     """Run the plan and return its rows, ordered by start; with `sort` by start, end, then the columns."""
     with progress_line() as line:
         receipts = runtime.run(plan, CollectAnswer(), line)
-    node = plan.answer.root
-    batches = list(merge_runs([receipt.pieces for receipt in receipts])) or [Batch.empty(dict(node.schema))]
-    frame = pl.concat([result_frame(batch, node) for batch in batches], rechunk=False)
+    frame = _answer(receipts, plan)
     if sort and frame.width:
         frame = frame.sort(frame.columns, nulls_last=False)
-    return decoded(frame, node.codecs)
+    return decoded(frame, plan.answer.root.codecs)
+
+
+def run(runtime: Runtime, plan: ShardedPlan) -> Run:
+    """Run the plan and return its rows, ordered by start, with a report."""
+    works: list[Work] = []
+    begin = time.perf_counter()
+    with progress_line() as line:
+        receipts = runtime.run(plan, CollectAnswer(), line, works=works)
+    frame = decoded(_answer(receipts, plan), plan.answer.root.codecs)
+    return Run(frame, RunReport(works, time.perf_counter() - begin))
+
+
+def _answer(receipts: Sequence[Receipt], plan: ShardedPlan) -> pl.DataFrame:
+    node = plan.answer.root
+    batches = list(merge_runs([receipt.pieces for receipt in receipts])) or [Batch.empty(dict(node.schema))]
+    return pl.concat([result_frame(batch, node) for batch in batches], rechunk=False)

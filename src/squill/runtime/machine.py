@@ -19,6 +19,7 @@ from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Channel, Fragment
 from squill.runtime.failure import located
+from squill.runtime.report import MeteredOutbox, Work
 from squill.runtime.shard import Inbox, run_shard
 from squill.runtime.threads import Checkpoint, run_on_threads
 
@@ -78,6 +79,8 @@ class Machine:
         widest = max((len(shards_of(fragment)) for fragment in fragments), default=1)
         room = max(LEAST_ROWS, MAILBOX_ROWS // widest)
         self.flow = Flow(tasks=len(self._tasks) + feeders, cores=cores, room=room)
+        self.works: list[Work] = []
+        """What each shard did; complete once `run` has returned."""
         self._post = _PostOffice(self.flow, fragments, shards_of, inner)
 
     def run(
@@ -94,11 +97,14 @@ class Machine:
         return results[: len(work)]
 
     def _shard_work(self, open_ports: OpenPorts, fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:
+        work = Work(fragment=fragment.number, shard=shard)
+        self.works.append(work)
+
         def run(checkpoint: Checkpoint) -> Any:
             try:
-                with open_ports(fragment, shard) as ports:
-                    sink = _one_sink(fragment, self._sinks(fragment, shard, ports))
-                    run_shard(fragment.root, self._inboxes(fragment, shard, ports), sink, checkpoint)
+                with open_ports(fragment, shard) as ports, work.measured():
+                    sink = _one_sink(fragment, self._sinks(fragment, shard, ports, work))
+                    run_shard(fragment.root, self._inboxes(fragment, shard, ports), sink, checkpoint, work)
                     return ports.result()
             except Halted:
                 raise
@@ -124,7 +130,7 @@ class Machine:
             for leaf, channel in enumerate(fragment.inputs)
         ]
 
-    def _sinks(self, fragment: Fragment, shard: int, ports: Ports) -> list[Operator]:
+    def _sinks(self, fragment: Fragment, shard: int, ports: Ports, work: Work) -> list[Operator]:
         if not fragment.outputs:
             return [ports.answer()]
         boxes: list[tuple[Channel, Outbox]] = []
@@ -134,7 +140,7 @@ class Machine:
             if channel.number in self._outer:
                 boxes.append((channel, ports.outbox(channel)))
         return [
-            ScatterSink(fragment.root, router_for(channel.routing, shard, fragment.root), outbox)
+            ScatterSink(fragment.root, router_for(channel.routing, shard, fragment.root), MeteredOutbox(outbox, work))
             for channel, outbox in boxes
         ]
 

@@ -10,6 +10,7 @@ from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
 from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.progress import OnProgress
+from squill.runtime.report import Work
 
 __all__ = ["Runtime"]
 
@@ -38,11 +39,13 @@ class Runtime(Protocol):
         *,
         on_receipt: OnReceipt | None = None,
         stop: Event | None = None,
+        works: list[Work] | None = None,
     ) -> list[Receipt]:
         """Run the plan, give its rows to `answer`, and return a receipt of each shard, in their order.
 
         ``on_receipt``  is told of receipts as shards finish, from any thread.
         ``stop``        once set, the work ends as soon as can be, with `Halted`.
+        ``works``       is given what each shard of each fragment did.
         """
         ...
 

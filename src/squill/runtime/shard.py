@@ -5,6 +5,7 @@ This is all the work there is; runtimes only decide where it happens, and what t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from squill.engine.operator import Operator
 from squill.engine.run import source_arrivals
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, Source
+from squill.runtime.report import Work
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -58,11 +60,11 @@ def read_split(split: Source) -> Iterator[Batch]:
             yield arrival.batch
 
 
-def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: Checkpoint) -> None:
+def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: Checkpoint, work: Work) -> None:
     """Run a fragment to its end, always going on with the input that is furthest behind.
 
     `inboxes` stand in the order of the plan's sources; `checkpoint` is called between batches and may raise to
-    stop the work.
+    stop the work; `work` is told what is done.
     """
     entries = [entry for _, entry in compile_plan(root, sink).entries]
     open_inputs = list(zip(inboxes, entries, strict=True))
@@ -70,7 +72,15 @@ def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: 
         current = min(open_inputs, key=lambda item: item[0].clock)
         inbox, entry = current
         checkpoint()
-        for batch in inbox.take():
+        begin = time.perf_counter()
+        batches = inbox.take()
+        seconds = time.perf_counter() - begin
+        if isinstance(inbox, BatchInbox):
+            work.read += seconds
+        else:
+            work.wait += seconds
+        for batch in batches:
+            work.rows_in += len(batch)
             entry.push(batch)
         entry.advance(inbox.clock)
         if inbox.clock == INFINITY:

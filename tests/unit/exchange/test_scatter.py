@@ -23,10 +23,11 @@ class Sent:
         self.batches: list[tuple[int, list[int]]] = []
         self.clocks: dict[int, int] = {}
 
-    def send(self, receivers: Sequence[int], batch: Batch) -> None:
+    def send(self, receivers: Sequence[int], batch: Batch) -> int:
         for receiver in receivers:
             assert self.clocks.get(receiver, MINUS_INFINITY) <= batch.sync[0], "a clock was told that does not hold"
             self.batches.append((receiver, batch.columns["k"].to_list()))
+        return 0
 
     def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
         for receivers, t in clocks:

@@ -17,6 +17,7 @@ from squill.plan.nodes.movement import ShardInput
 from squill.runtime.answer import Answer, OnReceipt, Part, Receipt
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.progress import OnProgress, Progress
+from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.splits import splits_of
 
@@ -54,6 +55,7 @@ class LocalRuntime:
         *,
         on_receipt: OnReceipt | None = None,
         stop: Event | None = None,
+        works: list[Work] | None = None,
     ) -> list[Receipt]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
@@ -77,6 +79,8 @@ class LocalRuntime:
             cores=self.shards,
         )
         results = machine.run(open_ports, on_done=on_done, stop=stop)
+        if works is not None:
+            works.extend(machine.works)
         return [receipt for receipt in results if receipt is not None]
 
     def check(self) -> str:

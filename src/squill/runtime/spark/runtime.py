@@ -37,6 +37,7 @@ from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
 from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.progress import OnProgress, Progress
+from squill.runtime.report import Work
 from squill.runtime.spark.executors import check_executors
 from squill.runtime.spark.folder import RunFolder
 from squill.runtime.spark.jobs import jobs_of_one_run
@@ -107,13 +108,17 @@ class SparkRuntime:
         *,
         on_receipt: OnReceipt | None = None,
         stop: threading.Event | None = None,
+        works: list[Work] | None = None,
     ) -> list[Receipt]:
         self._check_open()
+        done: list[Work] = []
         with jobs_of_one_run(self.session):
             if self.folder is None or self._goes_by_shuffle(plan):
-                receipts = run_by_shuffle(self.session, plan, answer, self._compression)
+                receipts = run_by_shuffle(self.session, plan, answer, self._compression, done)
             else:
-                receipts = self._run_by_files(plan, answer, self.folder, on_progress, stop)
+                receipts = self._run_by_files(plan, answer, self.folder, on_progress, stop, done)
+        if works is not None:
+            works.extend(done)
         if on_receipt is not None:
             for receipt in receipts:
                 on_receipt(receipt)
@@ -126,6 +131,7 @@ class SparkRuntime:
         base: Path,
         on_progress: OnProgress | None,
         stop: threading.Event | None,
+        works: list[Work],
     ) -> list[Receipt]:
         waves = waves_of(plan)
         with RunFolder(base) as folder:
@@ -138,7 +144,7 @@ class SparkRuntime:
                     raise Halted
                 wave = WaveJob(jobs=tuple(self._job(stage, sent, folder, answer) for stage in stages))
                 with _reporting(folder, wave, number, len(waves), on_progress):
-                    manifest, notes = self._run_wave(wave, folder)
+                    manifest, notes = self._run_wave(wave, folder, works)
                 sent |= {channel: manifest for stage in stages for channel in stage.outputs}
                 later = [stage for wave_stages in waves[number:] for stage in wave_stages]
                 _remove_unread(sent, {channel for stage in later for channel in stage.inputs})
@@ -178,7 +184,7 @@ class SparkRuntime:
             answer=answer,
         )
 
-    def _run_wave(self, wave: WaveJob, folder: Path) -> tuple[pa.Table, list[Receipt]]:
+    def _run_wave(self, wave: WaveJob, folder: Path, works: list[Work]) -> tuple[pa.Table, list[Receipt]]:
         """Run one job and return the manifest of what its tasks wrote, and their receipts."""
         tasks = self.session.range(0, wave.tasks, 1, wave.tasks)
         try:
@@ -187,6 +193,7 @@ class SparkRuntime:
             raise _reported(wave, folder, error) from error
         for failure in manifest.column("error").drop_null().to_pylist():
             raise pickle.loads(failure)  # noqa: S301  (written by our own task)
+        works += [pickle.loads(work) for work in manifest.column("work").drop_null().to_pylist()]  # noqa: S301
         receipts = manifest.column("receipt").drop_null().to_pylist()
         written = manifest.filter(pc.field("channel").is_valid())
         return written.select(MANIFEST.names), [pickle.loads(receipt) for receipt in receipts]  # noqa: S301

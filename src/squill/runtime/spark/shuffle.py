@@ -28,11 +28,13 @@ from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
 from squill.runtime.answer import Answer, CollectAnswer, Receipt
+from squill.runtime.report import Work
 from squill.runtime.spark.shuffle_task import (
     ERROR,
     PARCEL,
     PARCEL_DDL,
     RECEIPT,
+    WORK,
     ShuffleJob,
     carried_error,
     frame_parcels,
@@ -46,13 +48,15 @@ from squill.runtime.splits import splits_of
 __all__ = ["answer_table", "run_by_shuffle"]
 
 
-def run_by_shuffle(session: Any, plan: ShardedPlan, answer: Answer, compression: str | None) -> list[Receipt]:
+def run_by_shuffle(
+    session: Any, plan: ShardedPlan, answer: Answer, compression: str | None, works: list[Work]
+) -> list[Receipt]:
     """Return the receipts of the answer's shards, in their order."""
     try:
         parcels = _answer_parcels(session, plan, answer, compression).toArrow()
     except (PySparkException, Py4JError) as error:
         raise carried_error(str(error)) or _without_a_word(error) from error
-    return _receipts(parcels, plan)
+    return _receipts(parcels, plan, works)
 
 
 def answer_table(session: Any, plan: ShardedPlan, compression: str | None) -> Any:
@@ -136,7 +140,7 @@ def _blank_columns() -> list[str]:
     return [f"cast(null as {kind}) as {name}" for name, kind in (item.split() for item in PARCEL_DDL.split(", "))]
 
 
-def _receipts(answer: pa.Table, plan: ShardedPlan) -> list[Receipt]:
+def _receipts(answer: pa.Table, plan: ShardedPlan, works: list[Work]) -> list[Receipt]:
     rows = answer.select(["kind", "sender", "number", "data"]).to_pylist()
     for row in rows:
         if row["kind"] == ERROR:
@@ -147,6 +151,8 @@ def _receipts(answer: pa.Table, plan: ShardedPlan) -> list[Receipt]:
     for row in sorted(rows, key=lambda row: (row["sender"], row["number"])):
         if row["kind"] == RECEIPT:
             receipts.append(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
+        elif row["kind"] == WORK:
+            works.append(pickle.loads(row["data"]))  # noqa: S301
         else:
             runs.setdefault(row["sender"], []).append(decode(pa.py_buffer(row["data"]), schema))
     return [replace(receipt, pieces=runs.get(receipt.shard, ())) for receipt in receipts]

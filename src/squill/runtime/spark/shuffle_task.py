@@ -50,7 +50,7 @@ from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS
 from squill.runtime.threads import Checkpoint
 
-__all__ = ["ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "RECEIPT", "ShuffleJob",
+__all__ = ["ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "RECEIPT", "WORK", "ShuffleJob",
     "carried_error", "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels"]  # fmt: skip
 
 PARCEL = pa.schema(
@@ -71,9 +71,9 @@ PARCEL_DDL = (
     "wave int, target int, kind int, place int, leaf int, receivers binary, sender int, number int, first bigint, "
     "data binary"
 )
-FRAME, BATCH, ANSWER, ERROR, RECEIPT = range(5)
+FRAME, BATCH, ANSWER, ERROR, RECEIPT, WORK = range(6)
 """Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error;
-what a shard of the answer has to report beside its rows."""
+what a shard of the answer has to report beside its rows; what a shard did."""
 DRIVER = -1
 """The wave of what the driver is to have."""
 
@@ -191,7 +191,7 @@ def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.Re
         for row in record.select(["kind", "data"]).to_pylist():
             if row["kind"] == ERROR:
                 raise _carrying(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
-            if row["kind"] == RECEIPT:
+            if row["kind"] != ANSWER:
                 continue
             frame = spark_frame(result_frame(decode(pa.py_buffer(row["data"]), node.schema), node))
             yield from frame.to_arrow().cast(schema).to_batches(max_chunksize=ROWS_FOR_SPARK)
@@ -278,6 +278,8 @@ class _Task:
         def work() -> None:
             try:
                 self.machine.run(self._open_ports, [lambda checkpoint: self._feed(batches, checkpoint)])
+                for work in self.machine.works:
+                    self.put(parcel(wave=DRIVER, target=0, kind=WORK, place=0, data=pickle.dumps(work)))
             except BaseException as error:  # noqa: BLE001  (raised by the task itself, below)
                 failures.append(error)
             finally:
@@ -411,8 +413,9 @@ class _ParcelOutbox:
         self._number = 0
         self._readers = task.job.readers(channel.number, task.stage)
 
-    def send(self, receivers: Sequence[int], batch: Batch) -> None:
+    def send(self, receivers: Sequence[int], batch: Batch) -> int:
         data = encode(batch, self._task.job.compression)
+        sent = 0
         for wave, stage in self._readers:
             for machine, shards in _by_machine(stage.layout, receivers).items():
                 self._task.put(
@@ -428,7 +431,9 @@ class _ParcelOutbox:
                         data=data,
                     )
                 )
+                sent += int(data.size)
         self._number += 1
+        return sent
 
     def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
         """Nobody takes a parcel before all of them are there."""

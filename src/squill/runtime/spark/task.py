@@ -36,6 +36,7 @@ from squill.plan.stages import Stage
 from squill.runtime.answer import Answer, Part, Receipt
 from squill.runtime.failure import located
 from squill.runtime.machine import Machine, Ports
+from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 
 __all__ = [
@@ -47,10 +48,10 @@ ANSWER = 0
 """The channel of the answer; its only receiver is the driver."""
 DRIVER = 0
 
-OUTPUT = pa.schema([*MANIFEST, ("receipt", pa.binary()), ("error", pa.binary())])
+OUTPUT = pa.schema([*MANIFEST, ("receipt", pa.binary()), ("work", pa.binary()), ("error", pa.binary())])
 OUTPUT_DDL = (
     "fragment int, shard int, attempt bigint, channel int, receiver int, path string, rows bigint, "
-    "min_sync bigint, max_sync bigint, segments binary, receipt binary, error binary"
+    "min_sync bigint, max_sync bigint, segments binary, receipt binary, work binary, error binary"
 )
 
 MAY_PASS = (UserFunctionError, InternalError, ClusterError, OSError, MemoryError)
@@ -67,10 +68,10 @@ class Report:
     runs: Sequence[Run]
     receipt: Receipt | None
 
-    def lines(self) -> list[dict[str, Any]]:
-        """Return what the task tells the driver: lines of the manifest, and one more for the receipt."""
-        lines = [vars(run) for run in self.runs]
-        return lines if self.receipt is None else [*lines, {"receipt": pickle.dumps(self.receipt)}]
+    def lines(self, work: Work) -> list[dict[str, Any]]:
+        """Return what the task tells the driver: lines of the manifest, and one more for the receipt and the work."""
+        receipt = None if self.receipt is None else pickle.dumps(self.receipt)
+        return [*(vars(run) for run in self.runs), {"receipt": receipt, "work": pickle.dumps(work)}]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +90,8 @@ class StageJob:
     inboxes: Mapping[int, pa.Table]
     answer: Answer
 
-    def run(self, machine: int, attempt: int) -> list[Report]:
-        """Run the shards of a machine; return what each of them has to report."""
+    def run(self, machine: int, attempt: int) -> list[dict[str, Any]]:
+        """Run the shards of a machine; return what they tell the driver."""
         layout = self.stage.layout
 
         @contextmanager
@@ -116,7 +117,8 @@ class StageJob:
             outer=self.stage.outputs,
             cores=len(shards),
         )
-        return work.run(open_ports)
+        reports: list[Report] = work.run(open_ports)
+        return [line for report, done in zip(reports, work.works, strict=True) for line in report.lines(done)]
 
     def _leave_error(self, fragment: Fragment, shard: int, attempt: int, error: Exception) -> None:
         """Write an error that may pass for the driver; the folder is gone when the run has ended meanwhile."""
@@ -214,7 +216,7 @@ def run_task(job_bytes: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 def _output(job: StageJob, machine: int, attempt: int) -> pa.RecordBatch:
     try:
-        lines = [line for report in job.run(machine, attempt) for line in report.lines()]
+        lines = job.run(machine, attempt)
     except SquillError as error:
         if isinstance(error, MAY_PASS):
             raise
