@@ -65,11 +65,13 @@ class Database:
         return engine
 
     def _make_tables(self) -> None:
-        try:
-            self._make_missing_tables()
-        except SQLAlchemyError:
-            # Another client was making them at the same moment; the second time they are there.
-            self._make_missing_tables()
+        # Other clients may be making them at the same moment: each time one is met, one more is there.
+        for _ in range(len(METADATA.tables)):
+            try:
+                return self._make_missing_tables()
+            except SQLAlchemyError:
+                continue
+        return self._make_missing_tables()
 
     def _make_missing_tables(self) -> None:
         METADATA.create_all(self._engine, checkfirst=True)
