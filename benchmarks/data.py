@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["DAYS", "EPOCH", "FULL", "events", "phrases", "users"]
+__all__ = ["DAYS", "EPOCH", "FOLDER", "FULL", "events", "made_events", "phrases", "users"]
 
 FULL = 10_000_000
 USERS = 300_000
@@ -39,7 +39,7 @@ def events(n: int) -> pl.DataFrame:
 
     `x` is a multiple of 1/64, so that sums are exact in whatever order they are added.
     """
-    return _cached(f"events-{n}", lambda: _events(n))
+    return _cached(f"events-{n}", lambda: made_events(n))
 
 
 def phrases(n: int) -> pl.DataFrame:
@@ -47,7 +47,8 @@ def phrases(n: int) -> pl.DataFrame:
     return _cached(f"phrases-{n}", lambda: _phrases(n))
 
 
-def _events(n: int) -> pl.DataFrame:
+def made_events(n: int) -> pl.DataFrame:
+    """Return what `events` keeps, made anew."""
     rng = np.random.default_rng(2014)
     # Hot users get any number, as in life, not the lowest ones.
     numbers = rng.permutation(users(n))

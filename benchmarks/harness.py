@@ -20,8 +20,8 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 __all__ = [
-    "Comparison", "DifferentAnswerError", "Experiment", "Measured", "Outcome", "Settings", "Side", "Spread",
-    "assert_same_rows", "same",
+    "Comparison", "DifferentAnswerError", "Experiment", "Measured", "Outcome", "Run", "Settings", "Side", "Spread",
+    "assert_same_rows", "same", "timed",
 ]  # fmt: skip
 
 Run = Callable[[], Any]
@@ -120,13 +120,13 @@ def same(value: Any) -> Any:
 class Side:
     """One way to compute the answer.
 
-    `prepare(frame)` does what is not timed and returns the function that is. `rows` turns its answer into a
+    `prepare(input)` does what is not timed and returns the function that is. `rows` turns its answer into a
     frame, untimed. `form` turns Squill's rows into what this side gives, say one row per window. A peer says in
     `missing` why it cannot run here.
     """
 
     name: str
-    prepare: Callable[[pl.DataFrame], Run]
+    prepare: Callable[[Any], Run]
     rows: Callable[[Any], pl.DataFrame] = same
     form: Callable[[pl.DataFrame], pl.DataFrame] = same
     most_events: int | None = None
@@ -139,14 +139,19 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Several sides over one kind of data; the first is Squill."""
+    """Several sides over one kind of data; the first is Squill.
+
+    ``data``   the input of so many events: a frame, or whatever the sides' `prepare` takes.
+    ``times``  how many events there are for each of the `settings`.
+    """
 
     family: str
     name: str
-    data: Callable[[int], pl.DataFrame]
+    data: Callable[[int], Any]
     sides: tuple[Side, ...]
     check_events: int = CHECK_EVENTS
     columns: tuple[str, ...] = field(default=())
+    times: int = 1
 
     def check(self, settings: Settings) -> None:
         frame = self._input(self.check_events)
@@ -159,21 +164,22 @@ class Comparison:
 
     def measure(self, settings: Settings) -> Outcome:
         sides = self._present(settings)
-        inputs = {n: self._input(n) for n in {side.events(settings.events) for side in sides}}
-        runs = [side.prepare(inputs[side.events(settings.events)]) for side in sides]
+        events = settings.events * self.times
+        inputs = {n: self._input(n) for n in {side.events(events) for side in sides}}
+        runs = [side.prepare(inputs[side.events(events)]) for side in sides]
         for run in runs:
             run()
         rounds = [[timed(run) for run in runs] for _ in range(settings.runs)]
         measured = [
-            Measured(name=side.name, values=values, events=side.events(settings.events))
+            Measured(name=side.name, values=values, events=side.events(events))
             for side, values in zip(sides, zip(*rounds, strict=True), strict=True)
         ]
         missing = tuple(f"{side.name}: {side.missing}" for side in self.sides if side.missing and settings.peers)
         return Outcome(family=self.family, name=self.name, measured=tuple(measured), missing=missing)
 
-    def _input(self, n: int) -> pl.DataFrame:
-        frame = self.data(n)
-        return frame.select(self.columns) if self.columns else frame
+    def _input(self, n: int) -> Any:
+        given = self.data(n)
+        return given.select(self.columns) if self.columns else given
 
     def _present(self, settings: Settings) -> list[Side]:
         return [side for side in self.sides if not side.missing and (settings.peers or not side.peer)]

@@ -25,6 +25,7 @@ FAMILIES = (
     "push",
     "memory",
     "checkpoint",
+    "cluster",
 )
 FOLDER = Path(__file__).resolve().parent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,8 +20,9 @@ from benchmarks import (
     stateless,
     windows,
 )
+from benchmarks.cluster import big_data, exchange, growth, hopping, sides, threads, tumbling
 from benchmarks.harness import Outcome, Spread
-from benchmarks.peers import duck, polars_rewrites, spark_sql
+from benchmarks.peers import duck, polars_rewrites, spark_session, spark_sql
 
 __all__ = ["Target", "Verdict", "verdicts"]
 
@@ -86,6 +88,28 @@ def faster(*sides: str) -> Figure:
     return figure
 
 
+def best_of(mine: Sequence[str], theirs: Sequence[str]) -> Figure:
+    """Return how many times as fast as the fastest of theirs the fastest of these is."""
+
+    def figure(outcome: Outcome) -> Spread | None:
+        present = [side for side in theirs if side in outcome]
+        if not present:
+            return None
+        fastest = min(present, key=lambda side: statistics.median(outcome[side].per_event))
+        return max((outcome.ratio(side, of=fastest) for side in mine), key=lambda spread: spread.median)
+
+    return figure
+
+
+def megabytes_per_core(side: str, megabytes_per_event: float, cores: int) -> Figure:
+    """Return MB/s per core."""
+
+    def figure(outcome: Outcome) -> Spread:
+        return Spread.of([megabytes_per_event / seconds / cores for seconds in outcome[side].per_event])
+
+    return figure
+
+
 def speed(side: str | None = None) -> Figure:
     """Return millions of events per second."""
 
@@ -128,6 +152,31 @@ def _checkpoint(side: str, limit: float, unit: str) -> Target:
 
 def _joins(name: str, what: str, figure: Figure, limit: float, *, at_least: bool = True, unit: str = "×") -> Target:
     return Target(family="joins", name=name, what=what, figure=figure, limit=limit, at_least=at_least, unit=unit)
+
+
+def _cluster(name: str, what: str, figure: Figure, limit: float, *, at_least: bool = True, unit: str = "×") -> Target:
+    return Target(family="cluster", name=name, what=what, figure=figure, limit=limit, at_least=at_least, unit=unit)
+
+
+def _of_clusters() -> Iterator[Target]:
+    yield _cluster(hopping.DAILY, "speed over Spark's window()", faster(hopping.WINDOW), 5)
+    yield _cluster(hopping.HOURLY, "speed over Spark's window(), per row", faster(hopping.WINDOW), 100)
+    yield _cluster(hopping.HOURLY, "speed over the best rewrite", faster(*hopping.REWRITES), 4)
+    for name in big_data.SCANS.values():
+        yield _cluster(name, "speed over Spark's", faster(sides.SPARK), 1.5)
+    for name in big_data.AGGREGATES.values():
+        yield _cluster(name, "speed over Spark's, best plan", best_of(big_data.PLAN_SIDES, [sides.SPARK]), 2)
+    for side in big_data.JOIN_SIDES:
+        yield _cluster(big_data.JOIN, f"speed over Spark's, {side}", best_of([side], [sides.SPARK]), 2)
+    for unit, name in tumbling.TUMBLING.items():
+        figure = best_of(tumbling.SQUILL_SIDES, tumbling.SPARK_SIDES)
+        yield _cluster(name, "speed over Spark's", figure, 4 if unit == "second" else 2)
+    for name in (threads.SUM, threads.JOIN):
+        yield _cluster(name, "speed over one thread's", faster(threads.ONE), 1.7)
+    moved = megabytes_per_core(exchange.FILES, exchange.MEGABYTES_PER_EVENT, spark_session.CORES)
+    yield _cluster(exchange.MOVED, "over files, per core", moved, 500, unit="MB/s")
+    yield _cluster(exchange.NOTHING, "time", seconds("squill"), 0.5, at_least=False, unit="s")
+    yield _cluster(growth.NAME, "time over that of half the events", growth.of_doubling, 2.2, at_least=False)
 
 
 def _pushes(side: str, millions: float) -> Iterator[Target]:
@@ -181,6 +230,7 @@ TARGETS = (
     _joins(interval_joins.FOLLOWED, "speed over Polars'", faster(stateless.POLARS), 1),
     _joins(interval_joins.NOT_FOLLOWED, "time over the join's", ratio(interval_joins.JOIN), 1.5, at_least=False),
     _joins(interval_joins.OVERLAP, "time over DuckDB's", ratio(duck.DUCKDB), 1.5, at_least=False),
+    *_of_clusters(),
     *_cuts(list(batches.PLAIN_CUTS), 2),
     *_cuts(list(batches.FILTERED_CUTS), 4),
     *_pushes(batches.COALESCED, 1),

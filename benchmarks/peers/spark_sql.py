@@ -1,14 +1,14 @@
-"""Spark SQL in this process, on all cores: a query over the cached table `events`, counted where it is computed."""
+"""Spark SQL in this process, on two cores: a query over the cached table `events`, counted where it is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import polars as pl
 
 from benchmarks.harness import Side
+from benchmarks.peers import spark_session
 
 __all__ = ["SPARK", "spark_side"]
 
@@ -20,17 +20,8 @@ def spark_side(sql: str, *, most_events: int | None = 1_000_000) -> Side:
     return Side(name=SPARK, prepare=lambda frame: _prepare(frame, sql), rows=_rows, most_events=most_events)
 
 
-@cache
-def _session() -> Any:
-    from squill.runtime.spark.session import start_session
-
-    session = start_session("local[*]", 1)
-    session.conf.set("spark.sql.shuffle.partitions", "4")
-    return session
-
-
 def _prepare(frame: pl.DataFrame, sql: str) -> Callable[[], Any]:
-    session = _session()
+    session = spark_session.session()
     session.catalog.clearCache()
     session.createDataFrame(frame.to_arrow()).cache().createOrReplaceTempView("events")
     session.sql("select count(*) from events").collect()

@@ -1,0 +1,81 @@
+"""How Squill and Spark are asked: tables are opened before, the query is built and run while it is timed.
+
+Squill's answer is collected on the driver. Spark's rows are made and dropped where they are (`noop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import squill as sq
+from benchmarks.harness import Run, Side, same
+from benchmarks.peers import spark_session
+
+__all__ = ["SPARK", "layout_name", "spark_query", "squill_plan"]
+
+SPARK = "spark sql"
+Tables = Callable[[sq.Cluster, Path], tuple[sq.ShardedStream, ...]]
+Plan = Callable[..., sq.ShardedStream]
+Files = Callable[[Path], Mapping[str, Path]]
+
+
+def layout_name(machines: int, cores: int) -> str:
+    return f"{machines} × {cores}"
+
+
+def squill_plan(
+    name: str, tables: Tables, plan: Plan, *, machines: int = 2, cores: int = 1, channel: str = "files"
+) -> Side:
+    """Return a plan on so many tasks of so many threads; `tables` opens what `plan` is a function of."""
+
+    def prepare(folder: Path) -> Run:
+        given = tables(_cluster(machines, cores, channel), folder)
+        return lambda: plan(*given).collect()
+
+    return Side(name=name, prepare=prepare, rows=_naive, peer=False)
+
+
+@cache
+def _cluster(machines: int, cores: int, channel: str) -> sq.Cluster:
+    return spark_session.cluster_of(machines, cores, channel)
+
+
+def spark_query(
+    sql: str,
+    files: Files,
+    name: str = SPARK,
+    *,
+    most_events: int | None = None,
+    form: Callable[[pl.DataFrame], pl.DataFrame] = same,
+) -> Side:
+    """Return a query, in which {name} stands for a table of `files`."""
+    return Side(name=name, prepare=partial(_prepared, sql, files), rows=_spark_rows, form=form, most_events=most_events)
+
+
+def _prepared(sql: str, files: Files, folder: Path) -> Run:
+    session = spark_session.session()
+    tables = {name: session.read.parquet(str(path)) for name, path in files(folder).items()}
+
+    def run() -> Any:
+        answer = session.sql(sql, **tables)
+        answer.write.format("noop").mode("overwrite").save()
+        return answer
+
+    return run
+
+
+def _spark_rows(answer: Any) -> pl.DataFrame:
+    frame = pl.from_arrow(answer.toArrow())
+    assert isinstance(frame, pl.DataFrame)
+    return _naive(frame)
+
+
+def _naive(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with times in UTC that do not say so."""
+    times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
+    return frame.with_columns(pl.col(times).dt.convert_time_zone("UTC").dt.replace_time_zone(None)) if times else frame

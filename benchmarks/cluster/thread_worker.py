@@ -1,0 +1,43 @@
+"""A process of `threads`: ``thread_worker.py query cores folder``, then a line "run" or "write path" at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+import squill as sq
+from benchmarks.cluster import big_data, hopping
+
+__all__ = ["main"]
+
+
+def _summed(clicks: sq.ShardedStream) -> sq.ShardedStream:
+    placed = clicks.rekey("user").redistribute()
+    return placed.query(lambda user: user.hopping_window("1h", "10m").aggregate(s=sq.sum("x")))
+
+
+def _query(name: str, cluster: sq.Cluster, folder: Path) -> Callable[[], pl.DataFrame]:
+    if name == "sum":
+        return lambda: _summed(*hopping.opened(cluster, folder)).collect()
+    return lambda: big_data.joined(*big_data.opened(cluster, folder)).collect()
+
+
+def main() -> None:
+    name, cores, folder = sys.argv[1:]
+    run = _query(name, sq.local(cores=int(cores)), Path(folder))
+    answer = pl.DataFrame()
+    for line in sys.stdin:
+        command, _, path = line.strip().partition(" ")
+        if command == "run":
+            del answer
+            answer = run()
+        else:
+            answer.write_ipc(path)
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
