@@ -95,7 +95,7 @@ class HashRouter:
             LOCAL: (1, layout.cores),
             GLOBAL: (layout.cores, layout.machines),
         }[routing.scope]
-        self._shards, self._divisor, self._modulus = map(np.uint64, (layout.shards, divisor, modulus))
+        self._lane_of = (np.arange(layout.shards) // divisor % modulus).astype(np.int32)
 
     def __call__(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         if len(self.lanes) == 1 or not self._keys:
@@ -105,7 +105,7 @@ class HashRouter:
         begin = np.zeros(len(self.lanes) + 1, np.int64)
         order = np.empty(len(batch), np.uint32)
         scratch = np.empty(len(batch), np.int32)
-        partition_rows(hashes, self._shards, self._divisor, self._modulus, scratch, begin, order)
+        partition_rows(hashes, self._lane_of, scratch, begin, order)
         yield from _pieces(batch, order, begin)
 
 

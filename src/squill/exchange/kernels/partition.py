@@ -15,29 +15,28 @@ Array = npt.NDArray[Any]
 
 
 @kernel
-def partition_rows(
-    hashes: Array,
-    shards: np.uint64,
-    divisor: np.uint64,
-    modulus: np.uint64,
-    lane: Array,
-    begin: Array,
-    order: Array,
-) -> None:
-    """Order rows by ``hash % shards // divisor % modulus``, their lane, with a counting sort.
+def partition_rows(hashes: Array, lane_of: Array, lane: Array, begin: Array, order: Array) -> None:
+    """Order rows by lane, ``lane_of[hash % len(lane_of)]``, with a counting sort; equal lanes keep their order.
 
-    Two passes, equal lanes keep their order. Afterwards the rows of lane l are ``order[begin[l]:begin[l + 1]]``.
-    `lane` is scratch of one int32 per row; `begin` has one entry more than there are lanes and comes as zeros.
+    Afterwards the rows of lane l are ``order[begin[l]:begin[l + 1]]``. `lane` is scratch of one int32 per row;
+    `begin` has one entry more than there are lanes and comes as zeros.
     """
+    shards = np.uint64(len(lane_of))
+    mask = shards - np.uint64(1)
+    # The division is most of the work, and powers of two, the usual number of shards, need none.
+    if shards & mask == 0:
+        for i in range(len(hashes)):
+            lane[i] = lane_of[hashes[i] & mask]
+    else:
+        for i in range(len(hashes)):
+            lane[i] = lane_of[hashes[i] % shards]
     for i in range(len(hashes)):
-        chosen = np.int64(hashes[i] % shards // divisor % modulus)
-        lane[i] = chosen
-        begin[chosen + 1] += 1
+        begin[lane[i] + 1] += 1
     for s in range(1, len(begin)):
         begin[s] += begin[s - 1]
     # Filling moves every begin to the next one's place, so they are moved back afterwards.
     for i in range(len(hashes)):
-        chosen = np.int64(lane[i])
+        chosen = lane[i]
         order[begin[chosen]] = i
         begin[chosen] += 1
     for s in range(len(begin) - 1, 0, -1):

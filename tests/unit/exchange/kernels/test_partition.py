@@ -13,8 +13,8 @@ from squill.exchange.kernels.partition import order_by_lane, partition_rows
 def test_rows_are_ordered_by_lane_and_then_as_they_were(rows: int, shards: int, divisor: int, modulus: int) -> None:
     hashes = np.random.default_rng(rows).integers(0, 2**64, rows, np.uint64)
     begin, order = np.zeros(modulus + 1, np.int64), np.empty(rows, np.uint32)
-    numbers = map(np.uint64, (shards, divisor, modulus))
-    partition_rows(hashes, *numbers, np.empty(rows, np.int32), begin, order)
+    lane_of = (np.arange(shards) // divisor % modulus).astype(np.int32)
+    partition_rows(hashes, lane_of, np.empty(rows, np.int32), begin, order)
     lanes = hashes % np.uint64(shards) // np.uint64(divisor) % np.uint64(modulus)
     assert order.tolist() == np.argsort(lanes, kind="stable").tolist()
     assert begin.tolist() == np.searchsorted(np.sort(lanes), np.arange(modulus + 1)).tolist()
