@@ -21,33 +21,33 @@ pytestmark = pytest.mark.spark
 
 # A process of its own: one process has one Spark session, and the other tests share theirs.
 DRIVER = """
-import pickle, sys, time
+import pickle, sys
 import squill as sq
 from pathlib import Path
 from tests.unit.runtime.cases import CASES
-master, folder, channel, runs = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+master, folder, each = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 shared = folder / "shared"
-shared.mkdir(exist_ok=True)
+shared.mkdir()
 case = CASES["text keys with nulls, milliseconds"]
-with sq.spark(master=master, machines=4, folder=shared if channel == "files" else None, channel=channel) as cluster:
-    print(cluster.check(), flush=True)
-    for run in range(runs):
+with sq.spark(master=master, machines=4, folder=shared) as by_files:
+    print(by_files.check(), flush=True)
+    by_shuffle = sq.spark(by_files.runtime.session, machines=4)
+    for run in range(2 * each):
         print("run", run, flush=True)
+        cluster = by_files if run < each else by_shuffle
         answer = case.sharded(cluster, splits=4, to=4).collect()
         (folder / f"answer-{run}.pickle").write_bytes(pickle.dumps(answer))
 assert list(shared.iterdir()) == [], "files were left behind"
-print("done", flush=True)
 """
 CASE = CASES["text keys with nulls, milliseconds"]
 
 
-def start_driver(address: str, folder: Path, channel: str, runs: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", DRIVER, address, str(folder), channel, str(runs)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")])),
-    }
+def start_driver(address: str, folder: Path, each: int) -> subprocess.Popen[str]:
+    """Start a process that runs the query `each` times over files and as often through the shuffle."""
+    command = [sys.executable, "-c", DRIVER, address, str(folder), str(each)]
+    paths = filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")])
     with (folder / "driver.log").open("w") as log:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, text=True)
 
 
@@ -67,28 +67,29 @@ def check_answers(folder: Path, driver: subprocess.Popen[str], runs: int) -> Non
         assert_same_events(answer, expected)
 
 
-def run_and_kill(folder: Path, channel: str, delays: list[float]) -> None:
-    """Run the query once undisturbed and once per delay, after which an executor is killed."""
+def run_and_kill(folder: Path, delays: list[float]) -> None:
+    """Over either channel run the query once undisturbed and once per delay, after which an executor is killed."""
+    each = 1 + len(delays)
     with standalone_cluster(folder, workers=2, cores=1) as address:
-        driver = start_driver(address, folder, channel, 1 + len(delays))
+        driver = start_driver(address, folder, each)
         try:
-            for number, delay in enumerate(delays, start=1):
+            for number, delay in [
+                (first + 1 + place, delay) for first in (0, each) for place, delay in enumerate(delays)
+            ]:
                 wait_until_running(folder, driver, number)
                 time.sleep(delay)
                 for pid in executor_pids(folder)[:1]:
                     os.kill(pid, signal.SIGKILL)
-            check_answers(folder, driver, 1 + len(delays))
+            check_answers(folder, driver, 2 * each)
         finally:
             driver.kill()
             driver.wait()
 
 
-@pytest.mark.parametrize("channel", ["files", "shuffle"])
-def test_executor_killed_in_the_middle_of_a_query(tmp_path: Path, channel: str) -> None:
-    run_and_kill(tmp_path, channel, [0.3])
+def test_executor_killed_in_the_middle_of_a_query(tmp_path: Path) -> None:
+    run_and_kill(tmp_path, [0.3])
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("channel", ["files", "shuffle"])
-def test_executors_killed_at_many_moments(tmp_path: Path, channel: str) -> None:
-    run_and_kill(tmp_path, channel, [0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
+def test_executors_killed_at_many_moments(tmp_path: Path) -> None:
+    run_and_kill(tmp_path, [0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
