@@ -117,6 +117,20 @@ class Mailbox:
         self.rows = dict.fromkeys(producers, 0)
         self.clocks = dict.fromkeys(producers, MINUS_INFINITY)
 
+    def post(self, producer: int, batch: Batch) -> None:
+        """Leave rows; waits while the mailbox holds enough of this producer's."""
+
+        def leave() -> None:
+            self.queues[producer].append(batch)
+            self.rows[producer] += len(batch)
+
+        self.flow.wait_until(lambda: self.rows[producer] < self.flow.room, for_room=True)
+        self.flow.change(leave)
+
+    def tell(self, producer: int, t: int) -> None:
+        """Take a producer's clock; the caller has the flow's lock."""
+        self.clocks[producer] = max(self.clocks[producer], t)
+
 
 class MailboxWriter:
     """One producer's end of a channel: an outbox. `mailboxes` are by receiver."""
@@ -129,27 +143,15 @@ class MailboxWriter:
     def send(self, receivers: Sequence[int], batch: Batch) -> int:
         for receiver in receivers:
             for mailbox in self._mailboxes[receiver]:
-                self._post(mailbox, batch)
+                mailbox.post(self._producer, batch)
         return 0  # by reference
 
-    def _post(self, mailbox: Mailbox, batch: Batch) -> None:
-        producer, flow = self._producer, self._flow
-
-        def post() -> None:
-            mailbox.queues[producer].append(batch)
-            mailbox.rows[producer] += len(batch)
-
-        flow.wait_until(lambda: mailbox.rows[producer] < flow.room, for_room=True)
-        flow.change(post)
-
     def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
-        producer = self._producer
-
         def tell() -> None:
             for receivers, t in clocks:
                 for receiver in receivers:
                     for mailbox in self._mailboxes[receiver]:
-                        mailbox.clocks[producer] = max(mailbox.clocks[producer], t)
+                        mailbox.tell(self._producer, t)
 
         self._flow.change(tell)
 

@@ -8,7 +8,7 @@ as there are cores. Between them stand bounded mailboxes. What comes from elsewh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from threading import Event
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader, MailboxWr
 from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Channel, Fragment
+from squill.runtime.answer import Answer, Part, Receipt
 from squill.runtime.failure import located
 from squill.runtime.report import MeteredOutbox, Work
 from squill.runtime.shard import Inbox, run_shard
@@ -42,12 +43,8 @@ class Ports(Protocol):
         """Return where rows go that leave the machine."""
         ...
 
-    def answer(self) -> Operator:
-        """Return the sink of rows that belong to the answer."""
-        ...
-
-    def result(self) -> Any:
-        """Return what the shard has to report; called once it is done."""
+    def result(self, receipt: Receipt | None) -> Any:
+        """Return what the shard has to report once it is done; `receipt` is of its rows, when they are the answer."""
         ...
 
 
@@ -60,6 +57,7 @@ class Machine:
     """The given shards of fragments, ready to run.
 
     ``inner``    the channels between these fragments, ``outer`` those that leave; a channel may be both.
+    ``answer``   what becomes of the rows of a fragment that sends none on; `attempt` is the number of this try.
     ``feeders``  how many feeders `run` is going to be given.
     """
 
@@ -70,9 +68,13 @@ class Machine:
         *,
         inner: Collection[int],
         outer: Collection[int] = (),
+        answer: Answer,
+        attempt: int = 0,
         cores: int,
         feeders: int = 0,
     ) -> None:
+        self._answer = answer
+        self._attempt = attempt
         self._tasks = [(fragment, shard) for fragment in fragments for shard in shards_of(fragment)]
         self._inner = frozenset(inner)
         self._outer = frozenset(outer)
@@ -102,10 +104,14 @@ class Machine:
 
         def run(checkpoint: Checkpoint) -> Any:
             try:
-                with open_ports(fragment, shard) as ports, work.measured():
-                    sink = _one_sink(fragment, self._sinks(fragment, shard, ports, work))
-                    run_shard(fragment.root, self._inboxes(fragment, shard, ports), sink, checkpoint, work)
-                    return ports.result()
+                with open_ports(fragment, shard) as ports, work.measured(), ExitStack() as stack:
+                    part: Part | None = None
+                    if not fragment.outputs:
+                        part = stack.enter_context(self._answer.open(fragment.root, shard, self._attempt))
+                    sinks = self._sinks(fragment, shard, ports, work) if part is None else [part.sink]
+                    inboxes = self._inboxes(fragment, shard, ports)
+                    run_shard(fragment.root, inboxes, _one_sink(fragment, sinks), checkpoint, work)
+                    return ports.result(None if part is None else part.finish())
             except Halted:
                 raise
             except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)
@@ -131,8 +137,6 @@ class Machine:
         ]
 
     def _sinks(self, fragment: Fragment, shard: int, ports: Ports, work: Work) -> list[Operator]:
-        if not fragment.outputs:
-            return [ports.answer()]
         boxes: list[tuple[Channel, Outbox]] = []
         for channel in fragment.outputs:
             if channel.number in self._inner:

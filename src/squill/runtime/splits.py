@@ -7,18 +7,23 @@ these are dealt out like cards. Cuts depend on the source alone: a task that is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import polars as pl
 
 from squill.errors import InternalError
+from squill.plan.fragments import Fragment, sources_of
+from squill.plan.node import Node
 from squill.plan.nodes import EventsSource, FilePart, FileSource, FrameSource, Source
+from squill.plan.nodes.movement import ShardInput
+from squill.plan.rebuild import substitute
+from squill.plan.stages import Stage
 from squill.runtime.file_splits import split_files
 from squill.runtime.shares import dealt, neighbours, split_rows
 
-__all__ = ["BLOCK_ROWS", "key_begin", "splits_of"]
+__all__ = ["BLOCK_ROWS", "key_begin", "splits_of", "splits_of_fragment", "stage_without_rows", "without_rows"]
 
 BLOCK_ROWS = 65_536
 """A block of a frame has at most so many rows; more only where equal keys must stay together."""
@@ -40,6 +45,28 @@ def splits_of(source: Source, shards: int) -> list[Source]:
     if isinstance(source, EventsSource) and shards == 1:
         return [source]
     raise InternalError(f"{source.name} cannot be split")
+
+
+def splits_of_fragment(fragment: Fragment) -> Iterator[tuple[tuple[int, int], list[Source]]]:
+    """Yield the parts of each stored source of a fragment, one per shard, by (fragment, leaf)."""
+    for leaf, source in enumerate(sources_of(fragment.root)):
+        if not isinstance(source, ShardInput):
+            yield (fragment.number, leaf), splits_of(source, fragment.layout.shards)
+
+
+def without_rows(source: Source) -> Source:
+    """Return the source as every task may have it: the rows of a frame go only to who reads them."""
+    return replace(source, frame=source.frame.clear()) if isinstance(source, FrameSource) else source
+
+
+def stage_without_rows(stage: Stage) -> Stage:
+    """Return the stage as every task may have it."""
+
+    def bare(node: Node) -> Node | None:
+        return without_rows(node) if isinstance(node, FrameSource) else None
+
+    fragments = [replace(fragment, root=substitute(fragment.root, bare)) for fragment in stage.fragments]
+    return replace(stage, fragments=tuple(fragments))
 
 
 def _part_of_frame(source: FrameSource, ranges: Sequence[tuple[int, int]]) -> FrameSource:

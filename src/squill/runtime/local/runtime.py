@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
-from squill.engine.operator import Operator
 from squill.errors import ClusterError, InternalError, PlanError
 from squill.exchange.scatter import Outbox
-from squill.plan.fragments import Channel, Fragment, ShardedPlan, sources_of
+from squill.plan.fragments import Channel, Fragment, ShardedPlan
 from squill.plan.layout import Layout
 from squill.plan.nodes import Source
-from squill.plan.nodes.movement import ShardInput
-from squill.runtime.answer import Answer, OnReceipt, Part, Receipt
+from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split
-from squill.runtime.splits import splits_of
+from squill.runtime.splits import splits_of_fragment
 
 __all__ = ["LocalRuntime"]
 
@@ -59,14 +57,12 @@ class LocalRuntime:
     ) -> list[Receipt]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
-        splits = {fragment.number: _splits(fragment) for fragment in plan.fragments}
+        splits = {place: parts for fragment in plan.fragments for place, parts in splits_of_fragment(fragment)}
         total = sum(fragment.layout.shards for fragment in plan.fragments)
 
         @contextmanager
         def open_ports(fragment: Fragment, shard: int) -> Iterator[Ports]:
-            parts = [leaf[shard] if leaf else None for leaf in splits[fragment.number]]
-            with ExitStack() as stack:
-                yield _LocalPorts(parts, lambda: stack.enter_context(answer.open(fragment.root, shard, 0)), on_receipt)
+            yield _LocalPorts(lambda leaf: splits[fragment.number, leaf][shard], on_receipt)
 
         def on_done(count: int) -> None:
             if on_progress is not None:
@@ -76,6 +72,7 @@ class LocalRuntime:
             plan.fragments,
             lambda fragment: range(fragment.layout.shards),
             inner=plan.channels,
+            answer=answer,
             cores=self.shards,
         )
         results = machine.run(open_ports, on_done=on_done, stop=stop)
@@ -96,39 +93,20 @@ class LocalRuntime:
         self._is_closed = True
 
 
-def _splits(fragment: Fragment) -> list[Sequence[Source]]:
-    """Return per leaf of the plan its parts; none for a leaf that receives."""
-    return [
-        () if isinstance(leaf, ShardInput) else splits_of(leaf, fragment.layout.shards)
-        for leaf in sources_of(fragment.root)
-    ]
-
-
 class _LocalPorts:
-    """Stored sources come in, the answer's rows go to their part; nothing else leaves a process."""
+    """Stored sources come in; nothing leaves a process but receipts."""
 
-    def __init__(
-        self, splits: Sequence[Source | None], open_part: Callable[[], Part], on_receipt: OnReceipt | None
-    ) -> None:
-        self._splits = splits
-        self._open_part = open_part
+    def __init__(self, split_of: Callable[[int], Source], on_receipt: OnReceipt | None) -> None:
+        self._split_of = split_of
         self._on_receipt = on_receipt
-        self._part: Part | None = None
 
     def inbox(self, leaf: int) -> Inbox:
-        split = self._splits[leaf]
-        assert split is not None
-        return BatchInbox(read_split(split))
+        return BatchInbox(read_split(self._split_of(leaf)))
 
     def outbox(self, channel: Channel) -> Outbox:
         raise InternalError(f"channel {channel.number} leads out of a process that is alone")
 
-    def answer(self) -> Operator:
-        self._part = self._open_part()
-        return self._part.sink
-
-    def result(self) -> Receipt | None:
-        receipt = None if self._part is None else self._part.finish()
+    def result(self, receipt: Receipt | None) -> Receipt | None:
         if receipt is not None and self._on_receipt is not None:
             self._on_receipt(receipt)
         return receipt

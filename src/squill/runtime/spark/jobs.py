@@ -1,13 +1,16 @@
-"""Spark jobs that end with the run they belong to."""
+"""Spark jobs that end with the run they belong to, and what is said when one fails."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["jobs_of_one_run"]
+from squill.errors import ShardError
+from squill.plan.fragments import Fragment
+
+__all__ = ["failed_without_a_word", "jobs_of_one_run"]
 
 
 @contextmanager
@@ -41,3 +44,19 @@ def _was_interrupted(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def failed_without_a_word(error: Exception, fragments: Sequence[Fragment] = ()) -> ShardError:
+    """Return the error for a task that died before it could say why: what Spark says, and of which fragments."""
+    where = ", ".join(fragment.title for fragment in fragments)
+    return ShardError(
+        f"{where}{': ' if where else ''}a Spark task failed: {_reason(error)}",
+        "a worker that exits without an error was killed, often for want of memory; Spark's own error is the cause.",
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of Spark's error that says why; the first ones say which Java method was called."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reasons = [line for line in lines if "Job aborted" in line or "Job cancelled" in line or "SparkException: " in line]
+    return (reasons or lines or [type(error).__name__])[0]

@@ -23,15 +23,12 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from squill.errors import ClusterError, ShardError
+from squill.errors import ClusterError
 from squill.exchange.flow import Halted
 from squill.exchange.segments import MANIFEST, read_run, runs_for
-from squill.plan.fragments import Fragment, ShardedPlan, sources_of
+from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
-from squill.plan.node import Node
 from squill.plan.nodes import FrameSource, Source
-from squill.plan.nodes.movement import ShardInput
-from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
@@ -40,21 +37,20 @@ from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.report import Work
 from squill.runtime.spark.executors import check_executors
 from squill.runtime.spark.folder import RunFolder
-from squill.runtime.spark.jobs import jobs_of_one_run
+from squill.runtime.spark.jobs import failed_without_a_word, jobs_of_one_run
 from squill.runtime.spark.shuffle import answer_table, run_by_shuffle
-from squill.runtime.spark.tables import spooled, tables_of
+from squill.runtime.spark.tables import spooled
 from squill.runtime.spark.task import (
     ANSWER,
     DRIVER,
     OUTPUT_DDL,
     StageJob,
-    StoredSplit,
     WaveJob,
     error_files,
     file_name,
     run_task,
 )
-from squill.runtime.splits import splits_of
+from squill.runtime.splits import splits_of_fragment, stage_without_rows, without_rows
 
 __all__ = ["SparkRuntime"]
 
@@ -133,11 +129,9 @@ class SparkRuntime:
         stop: threading.Event | None,
         works: list[Work],
     ) -> list[Receipt]:
-        waves = waves_of(plan)
         with RunFolder(base) as folder:
-            if tables_of(plan):
-                plan = spooled(plan, folder)
-                waves = waves_of(plan)
+            plan = spooled(plan, folder)
+            waves = waves_of(plan)
             sent: dict[int, pa.Table] = {}
             for number, stages in enumerate(waves, start=1):
                 if stop is not None and stop.is_set():
@@ -161,22 +155,15 @@ class SparkRuntime:
 
     def _job(self, stage: Stage, sent: dict[int, pa.Table], folder: Path, answer: Answer) -> StageJob:
         """Return the job; a plan goes to every task of it, a shard's rows only to its own."""
-        splits: dict[tuple[int, int], list[StoredSplit]] = {}
-        fragments: list[Fragment] = []
-        bare: dict[int, Node] = {}
-        for fragment in stage.fragments:
-            for leaf, source in enumerate(sources_of(fragment.root)):
-                if isinstance(source, ShardInput):
-                    continue
-                name = f"f{fragment.number}-l{leaf}"
-                parts = splits_of(source, fragment.layout.shards)
-                splits[fragment.number, leaf] = [
-                    _stored(part, folder / f"{name}-{shard}.ipc") for shard, part in enumerate(parts)
-                ]
-                bare[id(source)] = _without_rows(source)
-            fragments.append(replace(fragment, root=substitute(fragment.root, lambda node: bare.get(id(node)))))
+        splits = {
+            (number, leaf): [
+                _stored(part, folder / f"f{number}-l{leaf}-{shard}.ipc") for shard, part in enumerate(parts)
+            ]
+            for fragment in stage.fragments
+            for (number, leaf), parts in splits_of_fragment(fragment)
+        }
         return StageJob(
-            stage=replace(stage, fragments=tuple(fragments)),
+            stage=stage_without_rows(stage),
             folder=str(folder),
             compression=self._compression,
             splits=splits,
@@ -231,16 +218,12 @@ def _with_rows(notes: list[Receipt], manifest: pa.Table, schema: Schema) -> list
     ]
 
 
-def _without_rows(source: Source) -> Source:
-    return replace(source, frame=source.frame.clear()) if isinstance(source, FrameSource) else source
-
-
 def _stored(split: Source, path: Path) -> tuple[Source, str | None]:
     """Return the split as tasks get it; rows in memory become a file."""
     if not isinstance(split, FrameSource):
         return split, None
     split.frame.write_ipc(path)
-    return _without_rows(split), str(path)
+    return without_rows(split), str(path)
 
 
 def _remove_unread(sent: dict[int, pa.Table], wanted: set[int]) -> None:
@@ -258,18 +241,7 @@ def _reported(wave: WaveJob, folder: Path, error: Exception) -> Exception:
         failure = pickle.loads(path.read_bytes())  # noqa: S301  (written by our own task)
         assert isinstance(failure, Exception)
         return failure
-    fragments = [fragment.title for job in wave.jobs for fragment in job.stage.fragments]
-    return ShardError(
-        f"{', '.join(fragments)}: a Spark task failed: {_spark_reason(error)}",
-        "a worker that exits without an error was killed, often for want of memory; Spark's own error is the cause.",
-    )
-
-
-def _spark_reason(error: Exception) -> str:
-    """Return the line of Spark's error that says why; the first ones say which Java method was called."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reasons = [line for line in lines if "Job aborted" in line or "Job cancelled" in line or "SparkException: " in line]
-    return (reasons or lines or [type(error).__name__])[0]
+    return failed_without_a_word(error, [fragment for job in wave.jobs for fragment in job.stage.fragments])
 
 
 @contextmanager

@@ -18,17 +18,15 @@ from pyspark.sql import functions as sf
 
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
-from squill.errors import PlanError, ShardError
+from squill.errors import PlanError
 from squill.exchange.codec import decode
-from squill.plan.fragments import Fragment, ShardedPlan, sources_of
-from squill.plan.node import Node
-from squill.plan.nodes import FrameSource, Source
-from squill.plan.nodes.movement import ShardInput
-from squill.plan.rebuild import substitute
+from squill.plan.fragments import ShardedPlan
+from squill.plan.nodes import FrameSource
 from squill.plan.serialise import dumps
-from squill.plan.stages import Stage, waves_of
+from squill.plan.stages import waves_of
 from squill.runtime.answer import Answer, CollectAnswer, Receipt
 from squill.runtime.report import Work
+from squill.runtime.spark.jobs import failed_without_a_word
 from squill.runtime.spark.shuffle_task import (
     ERROR,
     PARCEL,
@@ -43,7 +41,7 @@ from squill.runtime.spark.shuffle_task import (
     table_parcels,
 )
 from squill.runtime.spark.tables import answer_schema, as_frames, spark_frame, tables_of, wanted_rows
-from squill.runtime.splits import splits_of
+from squill.runtime.splits import splits_of_fragment, stage_without_rows, without_rows
 
 __all__ = ["answer_table", "run_by_shuffle"]
 
@@ -55,7 +53,7 @@ def run_by_shuffle(
     try:
         parcels = _answer_parcels(session, plan, answer, compression).toArrow()
     except (PySparkException, Py4JError) as error:
-        raise carried_error(str(error)) or _without_a_word(error) from error
+        raise carried_error(str(error)) or failed_without_a_word(error) from error
     return _receipts(parcels, plan, works)
 
 
@@ -90,26 +88,13 @@ def _answer_parcels(session: Any, plan: ShardedPlan, answer: Answer, compression
 
 def _job(plan: ShardedPlan, answer: Answer, compression: str | None) -> tuple[ShuffleJob, list[pa.RecordBatch]]:
     """Return the job, which every task gets, and the rows of frames, of which each shard gets its own."""
-    splits: dict[tuple[int, int], list[Source]] = {}
-    bare: dict[int, Node] = {}
-    for fragment in plan.fragments:
-        for leaf, source in enumerate(sources_of(fragment.root)):
-            if not isinstance(source, ShardInput):
-                splits[fragment.number, leaf] = splits_of(source, fragment.layout.shards)
-                bare[id(source)] = _without_rows(source)
+    splits = {place: parts for fragment in plan.fragments for place, parts in splits_of_fragment(fragment)}
     by_number = {fragment.number: fragment for fragment in plan.fragments}
-
-    def without_rows(fragment: Fragment) -> Fragment:
-        return replace(fragment, root=substitute(fragment.root, lambda node: bare.get(id(node))))
-
-    def stripped(stage: Stage) -> Stage:
-        return replace(stage, fragments=tuple(map(without_rows, stage.fragments)))
-
     job = ShuffleJob(
-        waves=tuple(tuple(map(stripped, wave)) for wave in waves_of(plan)),
+        waves=tuple(tuple(map(stage_without_rows, wave)) for wave in waves_of(plan)),
         senders={number: by_number[channel.sender].layout.shards for number, channel in plan.channels.items()},
         schemas={number: channel.schema for number, channel in plan.channels.items()},
-        splits={place: [_without_rows(split) for split in parts] for place, parts in splits.items()},
+        splits={place: [without_rows(split) for split in parts] for place, parts in splits.items()},
         compression=compression,
         answer=answer,
     )
@@ -121,10 +106,6 @@ def _job(plan: ShardedPlan, answer: Answer, compression: str | None) -> tuple[Sh
         for row in frame_parcels(job, split.frame, fragment, leaf, shard)
     ]
     return job, parcels
-
-
-def _without_rows(source: Source) -> Source:
-    return replace(source, frame=source.frame.clear()) if isinstance(source, FrameSource) else source
 
 
 def _first_rows(session: Any, job: ShuffleJob, parcels: list[pa.RecordBatch]) -> Any:
@@ -156,12 +137,3 @@ def _receipts(answer: pa.Table, plan: ShardedPlan, works: list[Work]) -> list[Re
         else:
             runs.setdefault(row["sender"], []).append(decode(pa.py_buffer(row["data"]), schema))
     return [replace(receipt, pieces=runs.get(receipt.shard, ())) for receipt in receipts]
-
-
-def _without_a_word(error: Exception) -> ShardError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reasons = [line for line in lines if "Job aborted" in line or "Job cancelled" in line or "SparkException: " in line]
-    return ShardError(
-        f"a Spark task failed: {(reasons or lines or [type(error).__name__])[0]}",
-        "a worker that exits without an error was killed, often for want of memory; Spark's own error is the cause.",
-    )

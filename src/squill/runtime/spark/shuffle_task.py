@@ -17,10 +17,9 @@ import pickle
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from pyspark import TaskContext
 
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
-from squill.engine.operator import Operator
 from squill.errors import InternalError, SquillError
 from squill.exchange.codec import decode, encode
 from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader
@@ -43,12 +41,13 @@ from squill.plan.nodes.movement import ShardInput
 from squill.plan.schema import Schema
 from squill.plan.serialise import loads
 from squill.plan.stages import Stage
-from squill.runtime.answer import Answer, Part
+from squill.runtime.answer import Answer, Receipt
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS
 from squill.runtime.threads import Checkpoint
+from squill.time import INFINITY
 
 __all__ = ["ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "RECEIPT", "WORK", "ShuffleJob",
     "carried_error", "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels"]  # fmt: skip
@@ -235,7 +234,6 @@ class _Arrived:
 class _Task:
     def __init__(self, job: ShuffleJob, wave: int, stage: Stage, machine: int, attempt: int) -> None:
         self.job = job
-        self.attempt = attempt
         self.wave = wave
         self.stage = stage
         self.shards = stage.layout.shards_of(machine)
@@ -244,6 +242,8 @@ class _Task:
             lambda _: self.shards,
             inner=stage.inner,
             outer=stage.outputs,
+            answer=job.answer,
+            attempt=attempt,
             cores=len(self.shards),
             feeders=1,
         )
@@ -307,7 +307,6 @@ class _Task:
     # -- what comes in ------------------------------------------------------------------------------------
 
     def _feed(self, batches: Iterator[pa.RecordBatch], checkpoint: Checkpoint) -> None:
-        flow = self.machine.flow
         for record in batches:
             rows = record.to_pylist()
             for number, row in enumerate(rows):
@@ -319,53 +318,40 @@ class _Task:
                     self.arrived.frames.setdefault(place, []).append(pl.read_ipc(io.BytesIO(row["data"])))
                 else:
                     self._deliver(row)
-        flow.change(self._all_arrived)
+        self.machine.flow.change(self._all_arrived)
 
     def _all_arrived(self) -> None:
         self.arrived.is_all = True
-        self._tell(2**63 - 1)
+        self._tell(INFINITY)
 
     def _tell(self, t: int) -> None:
         for mailbox in self.mailboxes.values():
-            mailbox.clocks = {sender: max(clock, t) for sender, clock in mailbox.clocks.items()}
+            for sender in mailbox.clocks:
+                mailbox.tell(sender, t)
 
     def _deliver(self, row: dict[str, Any]) -> None:
-        flow, sender = self.machine.flow, row["sender"]
         # Parcels come in the order of their first rows, so time has come to this one's.
-        flow.change(lambda: self._tell(row["first"]))
+        self.machine.flow.change(lambda: self._tell(row["first"]))
         batch = decode(pa.py_buffer(row["data"]), self.job.schemas[row["place"]])
         receivers = set(np.frombuffer(row["receivers"], np.int32).tolist())
         for (channel, shard, _), mailbox in self.mailboxes.items():
             if channel == row["place"] and shard in receivers:
-                _post(flow, mailbox, sender, batch)
+                mailbox.post(row["sender"], batch)
 
     # -- what goes out ------------------------------------------------------------------------------------
 
     @contextmanager
     def _open_ports(self, fragment: Fragment, shard: int) -> Iterator[Ports]:
-        with ExitStack() as stack:
-            part = partial(self.job.answer.open, fragment.root, shard, self.attempt)
-            yield _ShufflePorts(self, fragment, shard, lambda: stack.enter_context(part()))
-
-
-def _post(flow: Flow, mailbox: Mailbox, sender: int, batch: Batch) -> None:
-    def post() -> None:
-        mailbox.queues[sender].append(batch)
-        mailbox.rows[sender] += len(batch)
-
-    flow.wait_until(lambda: mailbox.rows[sender] < flow.room, for_room=True)
-    flow.change(post)
+        yield _ShufflePorts(self, fragment, shard)
 
 
 class _ShufflePorts:
     """A shard's mailboxes and parcels."""
 
-    def __init__(self, task: _Task, fragment: Fragment, shard: int, open_part: Callable[[], Part]) -> None:
+    def __init__(self, task: _Task, fragment: Fragment, shard: int) -> None:
         self._task = task
         self._fragment = fragment
         self._shard = shard
-        self._open_part = open_part
-        self._part: Part | None = None
 
     def inbox(self, leaf: int) -> Inbox:
         source = sources_of(self._fragment.root)[leaf]
@@ -382,14 +368,9 @@ class _ShufflePorts:
     def outbox(self, channel: Channel) -> Outbox:
         return _ParcelOutbox(self._task, channel, self._shard)
 
-    def answer(self) -> Operator:
-        self._part = self._open_part()
-        return self._part.sink
-
-    def result(self) -> None:
-        if self._part is None:
+    def result(self, receipt: Receipt | None) -> None:
+        if receipt is None:
             return
-        receipt = self._part.finish()
         place = {"wave": DRIVER, "target": 0, "place": 0, "sender": self._shard}
         for number, piece in enumerate(_small_pieces(receipt.pieces)):
             data = encode(piece, self._task.job.compression)

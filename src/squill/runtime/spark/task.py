@@ -11,10 +11,9 @@ times; any other is left in the run's folder for the driver to read, and raised.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
-from squill.engine.operator import Operator
 from squill.errors import ClusterError, InternalError, ShardError, SquillError, UserFunctionError
 from squill.exchange.flow import Halted
 from squill.exchange.merge import merge_runs
@@ -33,7 +31,7 @@ from squill.plan.nodes import FrameSource, Source
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.serialise import loads
 from squill.plan.stages import Stage
-from squill.runtime.answer import Answer, Part, Receipt
+from squill.runtime.answer import Answer, Receipt
 from squill.runtime.failure import located
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.report import Work
@@ -99,9 +97,8 @@ class StageJob:
             path = Path(self.folder) / file_name(self.stage.number, fragment.number, shard, attempt)
             identity = {"fragment": fragment.number, "shard": shard, "attempt": attempt}
             try:
-                with SegmentWriter(path, **identity, compression=self.compression) as writer, ExitStack() as stack:
-                    part = partial(self.answer.open, fragment.root, shard, attempt)
-                    yield TaskPorts(self, fragment, shard, writer, lambda: stack.enter_context(part()))
+                with SegmentWriter(path, **identity, compression=self.compression) as writer:
+                    yield TaskPorts(self, fragment, shard, writer)
             except Halted:
                 raise
             except Exception as error:
@@ -115,6 +112,8 @@ class StageJob:
             lambda _: shards,
             inner=self.stage.inner,
             outer=self.stage.outputs,
+            answer=self.answer,
+            attempt=attempt,
             cores=len(shards),
         )
         reports: list[Report] = work.run(open_ports)
@@ -157,15 +156,11 @@ class WaveJob:
 class TaskPorts:
     """A shard's files: what it reads, and the one it writes."""
 
-    def __init__(
-        self, job: StageJob, fragment: Fragment, shard: int, writer: SegmentWriter, open_part: Callable[[], Part]
-    ) -> None:
+    def __init__(self, job: StageJob, fragment: Fragment, shard: int, writer: SegmentWriter) -> None:
         self._job = job
         self._fragment = fragment
         self._shard = shard
         self._writer = writer
-        self._open_part = open_part
-        self._part: Part | None = None
 
     def inbox(self, leaf: int) -> Inbox:
         source = sources_of(self._fragment.root)[leaf]
@@ -181,12 +176,7 @@ class TaskPorts:
     def outbox(self, channel: Channel) -> Outbox:
         return self._writer.outbox(channel.number)
 
-    def answer(self) -> Operator:
-        self._part = self._open_part()
-        return self._part.sink
-
-    def result(self) -> Report:
-        receipt = None if self._part is None else self._part.finish()
+    def result(self, receipt: Receipt | None) -> Report:
         if receipt is not None:
             for piece in receipt.pieces:
                 self._writer.send(ANSWER, [DRIVER], piece)
