@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from squill import ingest
-from squill.errors import ClusterError, PlanError
+from squill.errors import PlanError
 from squill.plan.build.movement import checked_shards, split
 from squill.plan.build.sources import table_source
 from squill.plan.expressions import IntoExpression
@@ -150,19 +150,13 @@ class Cluster:
 
         Columns that nobody uses and rows that a simple filter drops are left out by Spark itself.
         """
-        from squill.runtime.spark.tables import columns_of
-
-        self._require_spark("from_spark")
-        node = table_source(table, columns_of(table), start, end, lifetime, name, keep_time=keep_time)
+        columns = self._runtime.table_columns(table)
+        node = table_source(table, columns, start, end, lifetime, name, keep_time=keep_time)
         return ShardedStream(self, split(node, self.layout(shards, "from_spark")))
 
     def check(self) -> str:
         """Look at what the executors have; return it as text, or raise with what is to be installed there."""
         return self._runtime.check()
-
-    def _require_spark(self, operator: str) -> None:
-        if not hasattr(self._runtime, "session"):
-            raise ClusterError(f"{operator}: this cluster has no Spark session", "use a cluster of sq.spark(…).")
 
     def _split(self, stream: Stream, shards: int | None, operator: str) -> ShardedStream:
         stored = stream.plan.stored if isinstance(stream.plan, (FileSource, FrameSource)) else None

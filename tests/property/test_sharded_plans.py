@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import squill as sq
-from squill.exchange import scatter
+from squill.exchange import routers, scatter
 from squill.runtime import machine, shard, splits
 from squill.testing import assert_same_events
 
@@ -52,6 +52,7 @@ def _tiny_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scatter, "ENOUGH_ROWS", 2)
     monkeypatch.setattr(machine, "MAILBOX_ROWS", 2)
     monkeypatch.setattr(machine, "LEAST_ROWS", 1)
+    monkeypatch.setattr(routers, "BLOCK_ROWS", 2)
 
 
 def moved(stream: Sharded, names: list[str]) -> Sharded:

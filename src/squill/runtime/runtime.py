@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
+from squill.plan.schema import Schema
 from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.progress import OnProgress
 from squill.runtime.report import Work
@@ -51,6 +52,10 @@ class Runtime(Protocol):
 
     def check(self) -> str:
         """Return what its workers have, as text; raise when tasks could not run there."""
+        ...
+
+    def table_columns(self, table: Any) -> Schema:
+        """Return the columns of a table of its own, such as a Spark DataFrame."""
         ...
 
     def to_table(self, plan: ShardedPlan) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -20,6 +21,7 @@ def test_no_more_than_asked_run_at_once() -> None:
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
+        time.sleep(0.001)  # long enough for one too many to be seen
         with lock:
             running[0] -= 1
 

@@ -13,10 +13,8 @@ from functools import cached_property
 from squill.plan.codec import Codec
 from squill.plan.layout import Layout
 from squill.plan.node import UnaryNode
-from squill.plan.nodes.sources import Source
-from squill.plan.properties import Properties
+from squill.plan.nodes.sources import GivenSource
 from squill.plan.routing import Routing
-from squill.time import TimeType
 
 __all__ = ["Move", "ShardInput", "Split"]
 
@@ -40,22 +38,12 @@ class Move(UnaryNode):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardInput(Source):
+class ShardInput(GivenSource):
     """What a shard receives over a channel: stands in a fragment where a movement was cut out of the plan."""
 
     channel: int
     encoded: tuple[tuple[str, Codec], ...] = ()
-    time_type: TimeType | None
-    known: Properties
-
-    @cached_property
-    def time(self) -> TimeType | None:
-        return self.time_type
 
     @cached_property
     def codecs(self) -> Mapping[str, Codec]:
         return dict(self.encoded)
-
-    @cached_property
-    def properties(self) -> Properties:
-        return self.known

@@ -23,6 +23,7 @@ __all__ = [
     "FilePart",
     "FileSource",
     "FrameSource",
+    "GivenSource",
     "Lifetime",
     "Promises",
     "PushSource",
@@ -147,6 +148,22 @@ class Source(Node):
 
 def _only(predicate: Expression | None) -> str:
     return "" if predicate is None else f", only {str(predicate).partition('=')[2] or predicate}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenSource(Source):
+    """Base of sources whose rows come with their lifetimes: the time and the properties are given."""
+
+    time_type: TimeType | None
+    known: Properties
+
+    @cached_property
+    def time(self) -> TimeType | None:
+        return self.time_type
+
+    @cached_property
+    def properties(self) -> Properties:
+        return self.known
 
 
 @dataclass(frozen=True, kw_only=True)

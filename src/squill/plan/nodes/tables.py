@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-from squill.plan.nodes.sources import FileSource, Source
-from squill.plan.properties import Properties
-from squill.time import TimeType
+from squill.plan.nodes.sources import FileSource, GivenSource
 
 __all__ = ["ElsewhereSource", "TableSource"]
 
@@ -28,18 +25,8 @@ class TableSource(FileSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElsewhereSource(Source):
+class ElsewhereSource(GivenSource):
     """Rows that live on another cluster, which brings them before the plan runs."""
 
     stream: Any = field(compare=False)
     stream_id: int
-    time_type: TimeType | None
-    known: Properties
-
-    @cached_property
-    def time(self) -> TimeType | None:
-        return self.time_type
-
-    @cached_property
-    def properties(self) -> Properties:
-        return self.known

@@ -12,6 +12,7 @@ from squill.exchange.scatter import Outbox
 from squill.plan.fragments import Channel, Fragment, ShardedPlan
 from squill.plan.layout import Layout
 from squill.plan.nodes import Source
+from squill.plan.schema import Schema
 from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.progress import OnProgress, Progress
@@ -82,6 +83,9 @@ class LocalRuntime:
 
     def check(self) -> str:
         return f"{self.describe()}: nothing is needed elsewhere"
+
+    def table_columns(self, table: Any) -> Schema:
+        raise ClusterError("from_spark: this cluster has no Spark session", "use a cluster of sq.spark(…).")
 
     def to_table(self, plan: ShardedPlan) -> Any:
         raise ClusterError("to_spark: this cluster has no Spark session", "use a cluster of sq.spark(…), or collect().")

@@ -39,7 +39,7 @@ from squill.runtime.spark.executors import check_executors
 from squill.runtime.spark.folder import RunFolder
 from squill.runtime.spark.jobs import failed_without_a_word, jobs_of_one_run
 from squill.runtime.spark.shuffle import answer_table, run_by_shuffle
-from squill.runtime.spark.tables import spooled
+from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
     ANSWER,
     DRIVER,
@@ -188,6 +188,9 @@ class SparkRuntime:
     def check(self) -> str:
         self._check_open()
         return check_executors(self.session, self._machines)
+
+    def table_columns(self, table: Any) -> Schema:
+        return columns_of(table)
 
     def to_table(self, plan: ShardedPlan) -> Any:
         """Return the answer as a DataFrame of the session."""
