@@ -68,7 +68,7 @@ class BufferedFile:
     def finish(self) -> None:
         """Bring the file to the disk."""
         rest = self._buffer[: self._filled]
-        self._write(rest, self.size - rest.nbytes)
+        self._write(rest, self.size - rest.nbytes, self._direct)
         while self._under_way:
             self._under_way.popleft().result()
         if self._allocated > self.size:
@@ -92,7 +92,7 @@ class BufferedFile:
         if self.size >= self._direct_from:
             self._open_direct()
             self._allocate()
-        self._under_way.append(self._writers.submit(self._write, self._buffer, self.size - BUFFER))
+        self._under_way.append(self._writers.submit(self._write, self._buffer, self.size - BUFFER, self._direct))
         self._buffer = self._under_way.popleft().result() if len(self._under_way) > WAITING else _aligned()
         self._filled = 0
 
@@ -109,20 +109,20 @@ class BufferedFile:
             is_done = _fallocate()(self._file, 0, self._allocated, end - self._allocated) == 0
             self._allocated = end if is_done else -1
 
-    def _write(self, words: Words, offset: int) -> Words:
+    def _write(self, words: Words, offset: int, direct: int | None) -> Words:
         rest = memoryview(words.view(np.uint8))  # type: ignore[arg-type]
         while rest:
-            count = self._write_direct(rest, offset) or os.pwrite(self._file, rest, offset)
+            count = self._write_direct(rest, offset, direct) or os.pwrite(self._file, rest, offset)
             rest, offset = rest[count:], offset + count
         return words
 
-    def _write_direct(self, rest: memoryview, offset: int) -> int:
+    def _write_direct(self, rest: memoryview, offset: int, direct: int | None) -> int:
         """Return how much went straight to the disk, which is nothing where that cannot be."""
         whole = len(rest) // PAGE * PAGE
-        if self._direct is None or not self._may_be_direct or not whole or offset % PAGE:
+        if direct is None or not self._may_be_direct or not whole or offset % PAGE:
             return 0
         try:
-            return os.pwrite(self._direct, rest[:whole], offset)
+            return os.pwrite(direct, rest[:whole], offset)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise

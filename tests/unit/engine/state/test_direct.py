@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def test_long_files_do_not_fill_the_page_cache(
 
     def noted(file: int, data: memoryview, offset: int) -> int:
         writes.append((offset, len(data), is_direct(file)))
+        time.sleep(0.1)  # a slow disk: buffers still wait when direct writes begin
         return write(file, data, offset)
 
     monkeypatch.setattr(os, "pwrite", noted)
