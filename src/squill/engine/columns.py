@@ -25,6 +25,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from squill.engine.quick_series import quick_series, taken_rows
+
 __all__ = [
     "all_valid",
     "as_float64",
@@ -76,6 +78,7 @@ _ARROW_TYPES: dict[type[pl.DataType], pa.DataType] = {
 }
 _DATE_NUMBER = pl.Int32()
 _TIME_NUMBER = pl.Int64()
+_INDEX = pl.UInt32()  # what Polars indexes by; other types it converts first
 _FEW = 1024  # up to here Polars' own unpacking of bits beats the way over Arrow
 _NEWEST = pl.CompatLevel.newest()
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
@@ -373,9 +376,8 @@ def series_from(name: str, values: Array | tuple[Int64s, Int64s], valid: Array |
     [datetime.date(1970, 1, 1), None]
     """
     dtype_class = type(dtype)
-    validity = None if valid is None else _packed(valid)
     if isinstance(values, tuple):
-        return _decimals_from(name, values, validity, dtype)
+        return _decimals_from(name, values, None if valid is None else _packed(valid), dtype)
     size = len(values)
     if dtype_class is pl.Boolean:
         data = _packed(values)
@@ -383,9 +385,13 @@ def series_from(name: str, values: Array | tuple[Int64s, Int64s], valid: Array |
         physical = _PHYSICAL.get(dtype_class)
         if physical is None:
             raise TypeError(f"a column of type {dtype} cannot be made from fixed-width values")
-        data = pa.py_buffer(np.ascontiguousarray(values, dtype=physical))
+        values = np.ascontiguousarray(values, dtype=physical)
+        if valid is None and (quick := quick_series(name, values, dtype)) is not None:
+            return quick
+        data = pa.py_buffer(values)
     # Hashing a type runs Python code; most types are all alike.
     arrow_type = _ARROW_TYPES.get(dtype_class) or _arrow_type(dtype)
+    validity = None if valid is None else _packed(valid)
     return pl.Series(name, pa.Array.from_buffers(arrow_type, size, [validity, data]))
 
 
@@ -433,8 +439,8 @@ def taken(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]
     """
     if not columns:
         return {}
-    index = pl.Series(rows.astype(np.uint32))
-    return {name: series[index] for name, series in columns.items()}
+    index = series_from("", rows, None, _INDEX)
+    return {name: taken_rows(series, index) for name, series in columns.items()}
 
 
 def taken_or_null(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]:
@@ -448,8 +454,8 @@ def taken_or_null(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl
     is_there = rows >= 0
     if is_there.all():
         return taken(columns, rows)
-    index = series_from("", rows.astype(np.uint32), is_there, pl.UInt32())
-    return {name: series[index] for name, series in columns.items()}
+    index = series_from("", rows.astype(np.uint32), is_there, _INDEX)
+    return {name: taken_rows(series, index) for name, series in columns.items()}
 
 
 def joined(pieces: Sequence[pl.Series]) -> pl.Series:
