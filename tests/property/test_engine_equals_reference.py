@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from squill.engine.operators import relational_aggregate
 from squill.errors import SquillError
 from squill.stream import Stream
 from squill.testing import assert_same_events, reference
@@ -80,6 +81,20 @@ def test_temporal_queries(query: Stream) -> None:
 @given(asked((name for name in ENABLED if name in RELATIONAL_STEPS), relations()))
 def test_relational_queries(query: Stream) -> None:
     assert_engine_agrees(query)
+
+
+@pytest.mark.parametrize("held", [0, 50])
+def test_relational_queries_over_more_than_is_held(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows come from what may be larger than memory, and a few bytes are too many to hold."""
+    monkeypatch.setattr(relational_aggregate, "_may_outgrow_memory", lambda _: True)
+    monkeypatch.setattr(relational_aggregate, "HELD_BYTES", held)
+
+    @settings(thorough, max_examples=60)
+    @given(asked(("group_aggregate", "aggregate", "where", "select"), relations()))
+    def agrees(query: Stream) -> None:
+        assert_engine_agrees(query)
+
+    agrees()
 
 
 @pytest.mark.faults

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import squill as sq
+from squill.engine.operators import relational_aggregate
 from squill.errors import SquillError
 from squill.exchange import scatter
 from squill.plan.node import walk
@@ -61,6 +62,17 @@ def test_chains(query: Stream, shape: tuple[int, int]) -> None:
 @given(queries(steps=RELATIONAL_STEPS, sources=relations(), most=5), st.sampled_from(SHAPES))
 def test_relational_chains(query: Stream, shape: tuple[int, int]) -> None:
     assert_same_on_clusters(query, shape)
+
+
+def test_relational_chains_whose_shards_outgrow_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relational_aggregate, "HELD_BYTES", 20)
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+    @given(queries(steps=RELATIONAL_STEPS, sources=relations(), most=5), st.sampled_from(SHAPES))
+    def agrees(query: Stream, shape: tuple[int, int]) -> None:
+        assert_same_on_clusters(query, shape)
+
+    agrees()
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=SLOW)

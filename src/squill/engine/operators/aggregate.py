@@ -140,4 +140,4 @@ class AggregateOperator(Operator):
 
 @register(Aggregate)
 def aggregate_operator(node: Aggregate) -> Operator:
-    return RelationalAggregateOperator(node) if can_lower(node) else AggregateOperator(node)
+    return RelationalAggregateOperator(node, AggregateOperator) if can_lower(node) else AggregateOperator(node)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine.batch import Batch
+from squill.engine.egress import CollectSink
+from squill.engine.operator import STARTS
+from squill.engine.operators import relational_aggregate
+from squill.engine.operators.aggregate import aggregate_operator
+from squill.engine.operators.relational_aggregate import RelationalAggregateOperator
 from squill.errors import NumericOverflowError
+from squill.testing import assert_same_events
+from squill.time import INFINITY
 
 MOST = 2**63 - 1
 LEAST = -(2**63)
@@ -66,3 +75,85 @@ def test_exact_and_other_aggregates_stand_in_the_order_they_were_asked() -> None
 def test_the_pieces_rows_come_in_do_not_matter(batch_rows: int) -> None:
     stream = sq.from_frame({"x": [MOST, MOST, LEAST, LEAST, 7]}).aggregate(s=sq.sum("x"))
     assert stream.collect(batch_rows=batch_rows).rows() == [(5,)]
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize("rows", [[None], [None, None], [None, 3.0], [3.0]])
+def test_spread_of_few_values(rows: list[float | None], ddof: int) -> None:
+    frame = pl.DataFrame({"k": [1] * len(rows), "x": pl.Series(rows, dtype=pl.Float64)})
+    spread = {"v": sq.var("x", ddof=ddof), "s": sq.std("x", ddof=ddof)}
+    expected = 0.0 if ddof == 0 and 3.0 in rows else None
+    assert sq.from_frame(frame).aggregate(**spread).collect().rows() == [(expected, expected)]
+    assert sq.from_frame(frame).group_aggregate("k", **spread).collect().rows() == [(1, expected, expected)]
+
+
+class TestMoreThanIsHeld:
+    """Rows of files, of other shards or of joins go to the incremental fold once they are many."""
+
+    @pytest.fixture
+    def folds(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        made: list[Any] = []
+        begin = RelationalAggregateOperator._begin_fold
+
+        def noted(self: RelationalAggregateOperator) -> Any:
+            made.append(self)
+            return begin(self)
+
+        monkeypatch.setattr(RelationalAggregateOperator, "_begin_fold", noted)
+        monkeypatch.setattr(relational_aggregate, "HELD_BYTES", 8_000)
+        return made
+
+    @staticmethod
+    def _query(source: sq.Stream) -> pl.DataFrame:
+        totals = source.group_aggregate("k", n=sq.count(), s=sq.sum("x"), m=sq.max("x"), a=sq.mean("x"))
+        return totals.collect(batch_rows=100).sort("k")
+
+    FRAME = pl.DataFrame({"k": [i % 7 for i in range(2_000)], "x": list(range(2_000)), "unused": ["u"] * 2_000})
+
+    def test_files(self, folds: list[Any], tmp_path: Path) -> None:
+        self.FRAME.write_parquet(tmp_path / "rows.parquet", row_group_size=100)
+        expected = self._query(sq.from_frame(self.FRAME))
+        assert not folds
+        assert self._query(sq.scan(tmp_path / "rows.parquet")).equals(expected)
+        assert len(folds) == 1
+
+    def test_few_rows_of_files_stay_with_polars(self, folds: list[Any], tmp_path: Path) -> None:
+        self.FRAME.head(500).write_parquet(tmp_path / "rows.parquet")
+        assert self._query(sq.scan(tmp_path / "rows.parquet"))["n"].sum() == 500
+        assert not folds
+
+    def test_rows_of_other_shards(self, folds: list[Any]) -> None:
+        with sq.local(cores=2) as cluster:
+            whole = cluster.from_frame(self.FRAME).rekey("k").redistribute()
+            answer = whole.query(lambda s: s.aggregate(s=sq.sum("x"), v=sq.var("x"))).collect()
+        assert len(folds) == 2
+        assert answer["s"].sum() == sum(range(2_000))
+
+    def test_a_join(self, folds: list[Any]) -> None:
+        left, right = sq.from_frame(self.FRAME), sq.from_frame(pl.DataFrame({"k": [0, 1] * 40}))
+        answer = left.join(right, on="k").group_aggregate("k", n=sq.count()).collect(batch_rows=100)
+        assert len(folds) == 1
+        assert sorted(answer.rows()) == [(0, 40 * 286), (1, 40 * 286)]
+
+    def test_what_is_held_or_folded_is_saved(self, folds: list[Any]) -> None:
+        node = sq.from_frame(self.FRAME).group_aggregate("k", n=sq.count(), s=sq.sum("x")).plan
+        for pushes in (1, 30):
+            (operator, sink), (other, other_sink) = self._limited(node), self._limited(node)
+            columns = {name: self.FRAME[name][:100] for name in ("k", "x")}
+            for _ in range(pushes):
+                operator.push(Batch.relational(columns, 100))
+            other.load(operator.save())
+            assert other.state_rows == operator.state_rows == (7 if folds else 100)
+            operator.advance(INFINITY)
+            other.advance(INFINITY)
+            assert_same_events(sink.frame(), other_sink.frame())
+            assert sink.frame()["n"].sum() == 100 * pushes
+
+    @staticmethod
+    def _limited(node: Any) -> tuple[RelationalAggregateOperator, CollectSink]:
+        operator, sink = aggregate_operator(node), CollectSink(node)
+        assert isinstance(operator, RelationalAggregateOperator)
+        operator._is_limited = True
+        operator.consumers.append((sink, 0))
+        operator.demand = STARTS
+        return operator, sink
