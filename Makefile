@@ -29,6 +29,7 @@ bench: setup ## measure against Polars, DuckDB, Bytewax, Temporian and a bare lo
 
 faults: setup ## run the tests that take long: kill tasks, workers and drivers, try a thousand random queries
 	@$(python) -m pytest -m faults
+	@SQUILL_RANDOM=1 $(python) -m pytest -q tests/property -n 2 -m "not spark and not faults"
 
 docs: setup ## run every example of the docs and docstrings, and check the links
 	@$(python) -m pytest tests/docs -m "not faults"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import squill as sq
+
+# The same examples every time, so that a change is judged by what it changed. SQUILL_RANDOM=1 looks for others.
+settings.register_profile("repeatable", derandomize=True)
+if not os.environ.get("SQUILL_RANDOM"):
+    settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
