@@ -21,6 +21,7 @@ from squill.plan.events import (
     throw,
 )
 from squill.plan.expressions import IntoExpression
+from squill.plan.json_form import from_json as plan_from_json
 from squill.plan.nodes import Disorder
 from squill.plan.nodes.sources import KEEP_LATE
 from squill.stream import Stream
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from squill.pushed import PushedSource
 
 __all__ = [
-    "adjust", "drop", "end_edge", "from_events", "from_frame", "interval", "point", "punctuation", "scan",
+    "adjust", "drop", "end_edge", "from_events", "from_frame", "from_json", "interval", "point", "punctuation", "scan",
     "source", "start_edge", "throw",
 ]  # fmt: skip
 
@@ -114,6 +115,22 @@ def scan(
     """
     promises = {"sorted_by": sorted_by, "packed": packed, "duration": duration, "unique": unique, "trust": trust}
     return Stream(file_source(paths, start, end, lifetime, name, format, keep_time=keep_time, **promises))
+
+
+def from_json(text: str, *, allow_code: bool = False) -> Stream:
+    """Return the stream whose plan `stream.to_json()` wrote.
+
+    Reading runs nothing. A plan with Python functions in it holds them as a pickle, which runs when it is read: it
+    is refused unless `allow_code` says that you trust where the text comes from.
+
+    Examples
+    --------
+    >>> import squill as sq
+    >>> text = sq.from_frame({"t": [1, 5], "x": [2, 3]}, start="t").tumbling_window(4).sum("x").to_json()
+    >>> sq.from_json(text).collect().rows()
+    [(4, 8, 2), (8, 12, 3)]
+    """
+    return Stream(plan_from_json(text, allow_code=allow_code))
 
 
 def from_events(

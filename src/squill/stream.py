@@ -14,6 +14,7 @@ from squill.plan.aggregates import AggregateExpr
 from squill.plan.build import aggregation, feeding, lifetime, pairs, patterns, payload, two_inputs, user, windows
 from squill.plan.explain import explain
 from squill.plan.expressions import IntoExpression
+from squill.plan.json_form import to_json
 from squill.plan.node import Node
 from squill.plan.pattern import Pattern
 from squill.plan.rewrite import rewrite
@@ -520,6 +521,19 @@ class Stream:
 
             return checked_cluster(on, "explain").sharded(self, "explain").explain()
         return explain(self._node if stage == "logical" else rewrite(self._node))
+
+    def to_json(self, *, allow_code: bool = False) -> str:
+        """Return the plan as text, which `sq.from_json` reads; functions of yours are refused unless `allow_code`.
+
+        Rows of frames are in the text, files are named.
+
+        Examples
+        --------
+        >>> text = sq.from_frame({"t": [1, 2], "x": [3, 4]}, start="t").where(sq.col("x") > 3).to_json()
+        >>> sq.from_json(text).collect().rows()
+        [(2, 3, 4)]
+        """
+        return to_json(self._node, allow_code=allow_code)
 
     def collect(self, sort: bool = False, *, on: Cluster | None = None, batch_rows: int | None = None) -> pl.DataFrame:
         """Run the query to its end and return the answer, ordered by start (`sort=True`: by every column).

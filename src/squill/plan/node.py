@@ -71,6 +71,8 @@ class Node:
             value = getattr(self, entry.name)
             if isinstance(value, Node) or value is None or value == () or entry.name == "parents":
                 continue
+            if entry.name.endswith("_id"):  # an address, which tells nobody anything
+                continue
             shown.append(f"{entry.name}={_show(value)}")
         return ", ".join(shown)
 
