@@ -46,6 +46,7 @@ from squill.plan.functions import (
 )
 from squill.sharded import ShardedStream
 from squill.stream import Stream
+from squill.warming import warm
 
 __all__ = [
     "Cluster",
@@ -88,6 +89,7 @@ __all__ = [
     "throw",
     "top_k",
     "var",
+    "warm",
 ]
 
 __version__ = "0.1.0"

@@ -17,7 +17,7 @@ import pyspark
 __all__ = ["executor_pids", "standalone_cluster"]
 
 SPARK_HOME = Path(pyspark.__file__).parent
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 300
 
 
 def _free_port() -> int:

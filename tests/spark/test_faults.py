@@ -170,7 +170,7 @@ def test_interrupted_run_stops_its_tasks_and_leaves_nothing(
         from pathlib import Path
 
         Path(seen, "begun").touch()
-        time.sleep(60)
+        time.sleep(200)
         Path(seen, "ended").touch()
         return rows
 
@@ -185,9 +185,9 @@ def test_interrupted_run_stops_its_tasks_and_leaves_nothing(
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         plan.rekey("k").redistribute().collect()
-    assert time.monotonic() - begin < 40, "the tasks were waited for"
+    assert time.monotonic() - begin < 150, "the tasks were waited for"
     tracker = runtime.session.sparkContext.statusTracker()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     while tracker.getActiveJobsIds() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert list(tracker.getActiveJobsIds()) == []

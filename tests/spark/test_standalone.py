@@ -51,7 +51,7 @@ def start_driver(address: str, folder: Path, each: int) -> subprocess.Popen[str]
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, text=True)
 
 
-def wait_until_running(folder: Path, driver: subprocess.Popen[str], run: int, seconds: float = 120) -> None:
+def wait_until_running(folder: Path, driver: subprocess.Popen[str], run: int, seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while f"run {run}\n" not in (folder / "driver.log").read_text():
         assert driver.poll() is None, (folder / "driver.log").read_text()
@@ -60,7 +60,7 @@ def wait_until_running(folder: Path, driver: subprocess.Popen[str], run: int, se
 
 
 def check_answers(folder: Path, driver: subprocess.Popen[str], runs: int) -> None:
-    assert driver.wait(timeout=240) == 0, (folder / "driver.log").read_text()[-4_000:]
+    assert driver.wait(timeout=600) == 0, (folder / "driver.log").read_text()[-4_000:]
     expected = CASE.in_process()
     for run in range(runs):
         answer: pl.DataFrame = pickle.loads((folder / f"answer-{run}.pickle").read_bytes())
