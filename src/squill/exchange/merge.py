@@ -11,15 +11,18 @@ runs. Of equal times the earlier run's rows come first.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from squill.engine.batch import Batch, Int64s
+from squill.engine.columns import taken
 from squill.exchange.kernels.merge import merge_neighbours
 
-__all__ = ["merge_order", "merge_runs"]
+__all__ = ["merge_by_time", "merge_order", "merge_runs"]
 
 Head = tuple[int, int, Batch, Iterator[Batch]]
 """First sync, number of the run, the batch, and what follows it."""
@@ -42,6 +45,34 @@ def merge_runs(runs: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
             _advance(heads, number, rest)
         else:
             yield _merge_overlap(heads)
+
+
+def merge_by_time(runs: Sequence[Sequence[Batch]], slices: int) -> list[Callable[[], list[Batch]]]:
+    """Return functions that merge one slice of time each; their answers, one after the other, are the merged runs.
+
+    They may run at once. Slices have about as many rows as each other, unless many rows have one time.
+    """
+    longest = max(runs, key=lambda run: sum(map(len, run)), default=())
+    if slices < 2 or not longest or longest[0].is_timeless:
+        return [partial(_merged_list, runs)]
+    times = np.concatenate([batch.sync for batch in longest])
+    cuts = sorted({int(times[len(times) * k // slices]) for k in range(1, slices)})
+    bounds = [None, *cuts, None]
+    parts = [[list(_between(run, low, high)) for run in runs] for low, high in pairwise(bounds)]
+    return [partial(_merged_list, part) for part in parts]
+
+
+def _merged_list(runs: Sequence[Sequence[Batch]]) -> list[Batch]:
+    return list(merge_runs(runs))
+
+
+def _between(run: Sequence[Batch], low: int | None, high: int | None) -> Iterator[Batch]:
+    """Yield the rows of a run from time `low` up to, not including, `high`."""
+    for batch in run:
+        first = 0 if low is None else int(np.searchsorted(batch.sync, low))
+        last = len(batch) if high is None else int(np.searchsorted(batch.sync, high))
+        if first < last:
+            yield batch.slice(first, last)
 
 
 def _advance(heads: list[Head], number: int, rest: Iterator[Batch]) -> None:
@@ -84,16 +115,22 @@ def _advance_past(
 def _merged(pieces: Sequence[Batch]) -> Batch:
     if len(pieces) == 1:
         return pieces[0]
-    return Batch.concat(pieces).take(merge_order([piece.sync for piece in pieces]))
+    together = Batch.concat(pieces)
+    if together.is_timeless:
+        return together
+    sync, rows = merge_order([piece.sync for piece in pieces])
+    other = together.duration if together.duration is not None else together.other[rows]
+    return Batch(sync, other, taken(together.columns, rows))
 
 
-def merge_order(runs: Sequence[Int64s]) -> npt.NDArray[np.uint32]:
-    """Return the order that sorts the concatenated runs, each of which is sorted.
+def merge_order(runs: Sequence[Int64s]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
+    """Return the times of all runs, each of which is sorted, in order, and the row of each among all of them.
 
     Examples
     --------
-    >>> merge_order([np.array([1, 4]), np.array([2, 4]), np.array([0])]).tolist()
-    [4, 0, 2, 1, 3]
+    >>> times, rows = merge_order([np.array([1, 4]), np.array([2, 4]), np.array([0])])
+    >>> times.tolist(), rows.tolist()
+    ([0, 1, 2, 4, 4], [4, 0, 2, 1, 3])
     """
     bounds = np.cumsum([0, *(len(run) for run in runs)])
     times = np.concatenate(runs)
@@ -104,4 +141,4 @@ def merge_order(runs: Sequence[Int64s]) -> npt.NDArray[np.uint32]:
         times, new_times = new_times, times
         rows, new_rows = new_rows, rows
         bounds = np.append(bounds[:-1:2], bounds[-1])
-    return rows
+    return times, rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +12,18 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
 from squill.engine.egress import result_frame
-from squill.exchange.merge import merge_runs
+from squill.exchange.merge import merge_by_time
 from squill.plan.fragments import ShardedPlan
 from squill.runtime.answer import CollectAnswer, Receipt
 from squill.runtime.progress import progress_line
 from squill.runtime.report import RunReport, Work
 from squill.runtime.runtime import Runtime
+from squill.runtime.threads import run_on_threads
 
 __all__ = ["Run", "collect", "run"]
+
+ROWS_PER_THREAD = 1 << 18
+"""With fewer a thread costs more than it spares."""
 
 
 @dataclass(frozen=True)
@@ -55,5 +60,9 @@ def run(runtime: Runtime, plan: ShardedPlan) -> Run:
 
 def _answer(receipts: Sequence[Receipt], plan: ShardedPlan) -> pl.DataFrame:
     node = plan.answer.root
-    batches = list(merge_runs([receipt.pieces for receipt in receipts])) or [Batch.empty(dict(node.schema))]
+    rows = sum(len(piece) for receipt in receipts for piece in receipt.pieces)
+    threads = min(len(receipts), len(os.sched_getaffinity(0)), max(1, rows // ROWS_PER_THREAD))
+    merges = merge_by_time([receipt.pieces for receipt in receipts], threads)
+    merged = run_on_threads([lambda _, merge=merge: merge() for merge in merges], threads)  # type: ignore[misc]
+    batches = [batch for part in merged for batch in part] or [Batch.empty(dict(node.schema))]
     return pl.concat([result_frame(batch, node) for batch in batches], rechunk=False)

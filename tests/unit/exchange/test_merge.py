@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squill.engine.batch import Batch
-from squill.exchange.merge import merge_order, merge_runs
+from squill.exchange.merge import merge_by_time, merge_order, merge_runs
 
 
 def batch(*times: int, run: int = 0) -> Batch:
@@ -40,7 +40,40 @@ def test_rows_leave_in_sync_order_and_none_is_lost(times: list[list[int]], size:
 @given(runs_of_times)
 def test_order_of_whole_runs_is_a_stable_sort(times: list[list[int]]) -> None:
     arrays = [np.array(run, np.int64) for run in times] or [np.empty(0, np.int64)]
-    assert merge_order(arrays).tolist() == np.argsort(np.concatenate(arrays), kind="stable").tolist()
+    together = np.concatenate(arrays)
+    found, rows = merge_order(arrays)
+    assert rows.tolist() == np.argsort(together, kind="stable").tolist()
+    assert found.tolist() == sorted(together.tolist())
+
+
+@settings(deadline=None)
+@given(runs_of_times, st.integers(1, 8), st.integers(1, 4))
+def test_slices_of_time_one_after_the_other_are_the_merged_runs(times: list[list[int]], size: int, slices: int) -> None:
+    runs = [
+        [batch(*run[low : low + size], run=number) for low in range(0, len(run), size)]
+        for number, run in enumerate(times)
+    ]
+    parts = [merge() for merge in merge_by_time(runs, slices)]
+    assert len(parts) <= slices
+    found = [
+        pair
+        for part in parts
+        for item in part
+        for pair in zip(item.sync.tolist(), item.columns["run"].to_list(), strict=True)
+    ]
+    assert [time for time, _ in found] == sorted(time for run in times for time in run)
+    assert sorted(found) == sorted((time, number) for number, run in enumerate(times) for time in run)
+
+
+def test_slices_have_about_as_many_rows() -> None:
+    runs = [[batch(*range(number, 3_000, 3), run=number)] for number in range(3)]
+    assert [sum(map(len, merge())) for merge in merge_by_time(runs, 3)] == [999, 999, 1_002]
+
+
+def test_rows_of_all_time_are_one_slice() -> None:
+    rows = Batch.relational({"x": pl.Series("x", [1, 2])}, 2)
+    (merge,) = merge_by_time([[rows], [rows]], 4)
+    assert sorted(x for item in merge() for x in item.columns["x"]) == [1, 1, 2, 2]
 
 
 def test_runs_that_do_not_overlap_are_forwarded_whole() -> None:
