@@ -565,6 +565,18 @@ def clip_by_stream(place: Place) -> Stream:
     return place.stream.clip(other, on=_keys_of_pairs(place, other) or None)
 
 
+def asof_join(place: Place) -> Stream:
+    other = _temporal_second(place)
+    on = _keys_of_pairs(place, other)
+    other = _distinct_names(place, other, on)
+    if any(isinstance(dtype, NESTED) for dtype in other.schema.values()):
+        return place.stream
+    tolerance = place.span(0, 12) if place.draw(st.booleans()) else None
+    order_by = place.draw(st.sampled_from([None, *other.schema]))
+    how = place.draw(st.sampled_from(["left", "inner"]))
+    return place.stream.asof_join(other, on=on or None, how=how, tolerance=tolerance, order_by=order_by)
+
+
 def detect(place: Place) -> Stream:
     if place.is_nested or not place.simple:
         return place.stream
@@ -631,7 +643,7 @@ RELATIONAL = (
 TEMPORAL = (
     with_duration, alter_lifetime, shift, extend, clip, point_at_end, chop, stitch, quantize, wait_for_ends,
     cast_time, hopping_window, tumbling_window, sliding_window, count_window, session_window, per_window, detect,
-    consecutive_pairs, followed_by, sessionize, clip_by_stream, operator,
+    consecutive_pairs, followed_by, sessionize, clip_by_stream, asof_join, operator,
 )  # fmt: skip
 STEPS: dict[str, Step] = {step.__name__: step for step in (*RELATIONAL, *TEMPORAL)}
 RELATIONAL_STEPS = tuple(step.__name__ for step in RELATIONAL)
