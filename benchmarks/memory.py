@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TIMES_EVENTS = 10
 BATCH_ROWS = 100_000
 # 100 M events are 30 days.
-TICKS_PER_EVENT = 26
+TICKS_PER_EVENT = 25_920
 DAY_TICKS = 86_400_000_000
 USERS = 100_000
 
