@@ -2,40 +2,72 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Iterator
-from importlib import metadata
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from squill.errors import ClusterError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
-__all__ = ["check_executors"]
+from squill.errors import ClusterError, ShardError
+from squill.runtime.spark.jobs import failed_without_a_word
+from squill.runtime.spark.kinds import functions_of
+
+__all__ = ["check_executors", "saying_what_is_missing", "versions"]
 
 PACKAGES = ("squill", "polars", "pyarrow", "numpy", "numba", "cloudpickle")
 EXACT = ("squill", "polars", "numpy", "cloudpickle")
 """Plans are pickles, and expressions are in Polars' own form: these must be of one version everywhere."""
+MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
 def check_executors(session: Any, tasks: int) -> str:
     """Return a table of what the executors have; raise when tasks could not run there."""
-    # Pickled by value: an executor without the package must be able to say so.
-    found = session.range(0, tasks, 1, tasks).mapInArrow(_report(PACKAGES), "host string, name string, version string")
-    lines = {(row["host"], row["name"]): row["version"] for row in found.toArrow().to_pylist()}
     mine = versions(PACKAGES)
+    # A plain function, not one of Arrow batches, which would not even start where pyarrow is missing.
+    report = functions_of(session).udf(_report(PACKAGES), "string", useArrow=False)
+    try:
+        rows = session.range(0, tasks, 1, tasks).select(report("id")).collect()
+    except (PySparkException, Py4JError) as error:
+        missing = MISSING.search(str(error))
+        if missing is None:
+            raise failed_without_a_word(error) from error
+        raise _cannot_run([f"a worker did not start: no module named {missing.group(1)!r}"], mine) from error
+    found = [json.loads(text) for text in sorted({row[0] for row in rows})]
     problems = [
         f"{host}: {name} is {version or 'missing'}, the driver has {mine[name]}"
-        for (host, name), version in sorted(lines.items())
+        for host, there in found
+        for name, version in sorted(there.items())
         if _differs(name, version, mine[name])
     ]
     if problems:
-        wanted = " ".join(f"{name}=={mine[name]}" for name in PACKAGES)
-        raise ClusterError(
-            "check: the executors cannot run tasks: " + "; ".join(problems),
-            f"install the driver's versions there, with Python {mine['python']}: pip install {wanted}",
-        )
-    hosts = sorted({host for host, _ in lines})
+        raise _cannot_run(problems, mine)
+    hosts = sorted({host for host, _ in found})
     shown = ", ".join(f"{name} {version}" for name, version in mine.items())
     return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''} ({', '.join(hosts)}): {shown}"
+
+
+@contextmanager
+def saying_what_is_missing(session: Any, tasks: int) -> Iterator[None]:
+    """Look at the executors when a task failed for want of a package: one answer to all that they lack."""
+    try:
+        yield
+    except ShardError as error:
+        missing = MISSING.search(str(error.__cause__))
+        if missing is not None and missing.group(1).partition(".")[0] in PACKAGES:
+            check_executors(session, tasks)
+        raise
+
+
+def _cannot_run(problems: list[str], mine: dict[str, str]) -> ClusterError:
+    # Squill itself is sent along; on the driver's own host it is what is installed that is used.
+    wanted = " ".join(f"{name}=={version}" for name, version in mine.items() if name != "python")
+    return ClusterError(
+        "check: the executors cannot run tasks: " + "; ".join(problems),
+        f"install the driver's versions there, with Python {mine['python']}: pip install {wanted}",
+    )
 
 
 def _differs(name: str, there: str, here: str) -> bool:
@@ -46,36 +78,33 @@ def _differs(name: str, there: str, here: str) -> bool:
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
     """Return the versions of packages here; empty where one is missing."""
-    found = {"python": platform.python_version()}
-    for name in packages:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
+    return dict(json.loads(_report(packages)(0))[1])
 
 
-def _report(packages: tuple[str, ...]) -> Any:
+def _report(packages: tuple[str, ...]) -> Callable[[int], str]:
     """Return the function of the task; it stands alone, so that it is sent whole."""
 
-    def report(batches: Iterator[Any]) -> Iterator[Any]:
+    def report(_: int) -> str:
+        import json
         import platform
+        import re
         import socket
-        from importlib import metadata
-
-        import pyarrow as pa
+        from importlib import metadata, util
+        from pathlib import Path
 
         def version(name: str) -> str:
+            # What was sent along is not installed: its own word counts.
+            spec = util.find_spec(name) if name == "squill" else None
+            if spec is not None and spec.origin is not None:
+                found = re.search(r'^__version__ = "(.+)"', Path(spec.origin).read_text(), re.MULTILINE)
+                return found.group(1) if found else ""
             try:
                 return metadata.version(name)
             except metadata.PackageNotFoundError:
                 return ""
 
-        for _ in batches:
-            found = {"python": platform.python_version(), **{name: version(name) for name in packages}}
-            yield pa.RecordBatch.from_pydict(
-                {"host": [socket.gethostname()] * len(found), "name": list(found), "version": list(found.values())}
-            )
+        found = {"python": platform.python_version(), **{name: version(name) for name in packages}}
+        return json.dumps([socket.gethostname(), found])
 
     # Functions of a module are pickled by name, and its name is what may be missing there.
     report.__module__ = "__main__"

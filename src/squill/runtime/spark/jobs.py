@@ -9,6 +9,7 @@ from typing import Any
 
 from squill.errors import ShardError
 from squill.plan.fragments import Fragment
+from squill.runtime.spark.kinds import is_connect
 
 __all__ = ["failed_without_a_word", "jobs_of_one_run"]
 
@@ -21,7 +22,7 @@ def jobs_of_one_run(session: Any) -> Iterator[None]:
     """
     tag = f"squill-{uuid.uuid4().hex}"
     # Spark Connect has no context, and tags of its own; elsewhere only those of the context stop a job.
-    context = None if "connect" in type(session).__module__ else session.sparkContext
+    context = None if is_connect(session) else session.sparkContext
     add = session.addTag if context is None else context.addJobTag
     remove = session.removeTag if context is None else context.removeJobTag
     cancel = session.interruptTag if context is None else context.cancelJobsWithTag

@@ -35,9 +35,10 @@ from squill.plan.stages import Stage, waves_of
 from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.report import Work
-from squill.runtime.spark.executors import check_executors
+from squill.runtime.spark.executors import check_executors, saying_what_is_missing
 from squill.runtime.spark.folder import RunFolder
 from squill.runtime.spark.jobs import failed_without_a_word, jobs_of_one_run
+from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.shuffle import answer_table, run_by_shuffle
 from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
@@ -108,7 +109,7 @@ class SparkRuntime:
     ) -> list[Receipt]:
         self._check_open()
         done: list[Work] = []
-        with jobs_of_one_run(self.session):
+        with saying_what_is_missing(self.session, self._machines), jobs_of_one_run(self.session):
             if self.folder is None or self._goes_by_shuffle(plan):
                 receipts = run_by_shuffle(self.session, plan, answer, self._compression, done)
             else:
@@ -130,7 +131,10 @@ class SparkRuntime:
         works: list[Work],
     ) -> list[Receipt]:
         with RunFolder(base) as folder:
-            plan = spooled(plan, folder)
+            try:
+                plan = spooled(plan, folder)
+            except (PySparkException, Py4JError) as error:
+                raise failed_without_a_word(error) from error
             waves = waves_of(plan)
             sent: dict[int, pa.Table] = {}
             for number, stages in enumerate(waves, start=1):
@@ -198,10 +202,10 @@ class SparkRuntime:
         return answer_table(self.session, plan, self._compression)
 
     def memory_folder(self) -> Path:
-        master = self.session.conf.get("spark.master", "")
-        if not master.startswith("local"):
+        if not is_one_host(self.session):
+            where = "Spark Connect" if is_connect(self.session) else master_of(self.session) or "this session"
             raise ClusterError(
-                f"to_memory: the machines of {master or 'this session'} have no memory in common",
+                f"to_memory: the machines of {where} have no memory in common with this process",
                 "use to_storage(path, name) with a folder that they all see.",
             )
         return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())

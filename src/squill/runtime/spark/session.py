@@ -17,7 +17,9 @@ from pyspark.sql import SparkSession
 from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import COMPRESSIONS
 from squill.plan.routing import CHANNELS
+from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.runtime import SparkRuntime
+from squill.runtime.spark.shipping import ship_package
 
 __all__ = ["start_runtime", "start_session"]
 
@@ -52,7 +54,7 @@ def start_runtime(
     if owned:
         session = start_session(master or "local[*]", cores)
     try:
-        return SparkRuntime(
+        runtime = SparkRuntime(
             session,
             machines=_machines(session, machines, cores),
             cores=cores,
@@ -61,10 +63,12 @@ def start_runtime(
             compression=compression,
             owns_session=owned,
         )
+        ship_package(session)
     except BaseException:
         if owned:
             session.stop()
         raise
+    return runtime
 
 
 def start_session(master: str, cores: int) -> SparkSession:
@@ -76,7 +80,9 @@ def start_session(master: str, cores: int) -> SparkSession:
             f"spark: a Spark session is running already (master {running.conf.get('spark.master')})",
             "give it to us, sq.spark(session), or stop it first.",
         )
-    python_path = os.pathsep.join(filter(None, [str(PACKAGE_FOLDER), os.environ.get("PYTHONPATH")]))
+    # Elsewhere the package is unpacked where executors start Python.
+    package = str(PACKAGE_FOLDER) if LOCAL.fullmatch(master) else "."
+    python_path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     settings = {
         "spark.app.name": "squill",
         "spark.ui.enabled": "false",
@@ -172,12 +178,12 @@ def _folder(session: Any, folder: str | os.PathLike[str] | None, channel: str | 
     """Return the folder that all machines see, or None when there is none: rows then go through the shuffle."""
     if folder is not None:
         return Path(folder).resolve()
-    master = session.conf.get("spark.master", "")
-    if master.startswith("local") and not master.startswith("local-cluster"):
+    if is_one_host(session):
         return Path(tempfile.gettempdir())
     if channel == "files":
+        where = "Spark Connect" if is_connect(session) else master_of(session) or "this session"
         raise ClusterError(
-            f"spark: the machines of {master or 'this session'} need a folder that they all see",
+            f"spark: the machines of {where} need a folder that they and this process see",
             'give one: sq.spark(session, folder="/mnt/shared"), or leave channel out.',
         )
     return None

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as sf
 
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
@@ -80,7 +79,7 @@ def _answer_parcels(session: Any, plan: ShardedPlan, answer: Answer, compression
         rows = rows.union(wanted_rows(source).mapInArrow(send, PARCEL_DDL))
     for wave in range(len(job.waves)):
         if wave or tables:
-            placed = rows.repartitionById(job.tasks(wave), sf.col("target"))
+            placed = rows.repartitionById(job.tasks(wave), "target")
             rows = placed.sortWithinPartitions("first", "kind", "sender", "number")
         rows = rows.mapInArrow(partial(run_shuffle_task, job_bytes, wave), PARCEL_DDL)
     return rows
@@ -113,7 +112,7 @@ def _first_rows(session: Any, job: ShuffleJob, parcels: list[pa.RecordBatch]) ->
     tasks = job.tasks(0)
     if parcels:
         table = pa.Table.from_batches(parcels, schema=PARCEL)
-        return session.createDataFrame(table).repartitionById(tasks, sf.col("target"))
+        return session.createDataFrame(table).repartitionById(tasks, "target")
     return session.range(0, tasks, 1, tasks).where("id < 0").selectExpr(*_blank_columns())
 
 

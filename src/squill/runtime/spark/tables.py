@@ -16,7 +16,6 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from squill.errors import PlanError
@@ -58,8 +57,8 @@ def tables_of(plan: ShardedPlan) -> list[tuple[Fragment, int, TableSource]]:
 def wanted_rows(source: TableSource) -> Any:
     """Return the DataFrame with the columns that are read, and without rows that the plan drops anyway."""
     names = _read_names(source)
-    rows = source.table.select(*(sf.col(f"`{name}`") for name in names))
-    condition = None if source.predicate is None else _condition(load_tree(source.predicate.serialised))
+    rows = source.table.select(*(f"`{name}`" for name in names))
+    condition = None if source.predicate is None else _condition(load_tree(source.predicate.serialised), rows)
     return rows if condition is None else rows.where(condition)
 
 
@@ -162,25 +161,25 @@ COMPARED = {
 }
 
 
-def _condition(tree: Any) -> Any | None:
-    """Return the filter, or as much of it as can only keep more rows, as a Spark column; None is nothing of it.
+def _condition(tree: Any, rows: Any) -> Any | None:
+    """Return the filter, or as much of it as can only keep more rows, as a column of `rows`; None is nothing of it.
 
     What is left out, and all the rest, is looked at again when the rows are read.
     """
     match tree:
         case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
-            parts = [part for part in (_condition(left), _condition(right)) if part is not None]
+            parts = [part for part in (_condition(left, rows), _condition(right, rows)) if part is not None]
             return reduce(lambda one, other: one & other, parts) if parts else None
         case {"BinaryExpr": {"left": left, "op": "Or", "right": right}}:
-            one, other = _condition(left), _condition(right)
+            one, other = _condition(left, rows), _condition(right, rows)
             return None if one is None or other is None else one | other
         case {"BinaryExpr": {"left": {"Column": name}, "op": op, "right": right}} if op in COMPARED:
             value = _literal(right)
-            return None if value is None else COMPARED[op](sf.col(f"`{name}`"), sf.lit(value))
+            return None if value is None else COMPARED[op](rows[f"`{name}`"], value)
         case {"Function": {"input": [{"Column": name}], "function": {"Boolean": "IsNull"}}}:
-            return sf.col(f"`{name}`").isNull()
+            return rows[f"`{name}`"].isNull()
         case {"Function": {"input": [{"Column": name}], "function": {"Boolean": "IsNotNull"}}}:
-            return sf.col(f"`{name}`").isNotNull()
+            return rows[f"`{name}`"].isNotNull()
     return None
 
 

@@ -1,0 +1,31 @@
+"""What kind of session it is: in this process's Java, on a cluster, or behind Spark Connect."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["functions_of", "is_connect", "is_one_host", "master_of"]
+
+
+def is_connect(session: Any) -> bool:
+    """Whether it is a session of Spark Connect, which has no context."""
+    return "connect" in type(session).__module__
+
+
+def functions_of(session: Any) -> Any:
+    """Return Spark's functions for this session; the common module gives all sessions of a process the same ones."""
+    return importlib.import_module("pyspark.sql.connect.functions" if is_connect(session) else "pyspark.sql.functions")
+
+
+def master_of(session: Any) -> str:
+    return str(session.conf.get("spark.master", ""))
+
+
+def is_one_host(session: Any) -> bool:
+    """Whether tasks run on this host, so that they have its folders and its Python.
+
+    A server of Spark Connect may have a local master too, and be anywhere.
+    """
+    master = master_of(session)
+    return not is_connect(session) and master.startswith("local") and not master.startswith("local-cluster")
