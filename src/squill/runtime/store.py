@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from squill.plan.placement import layout_of, placement_of
 from squill.plan.schema import Schema
 from squill.runtime.answer import Receipt
 from squill.runtime.progress import progress_line
+from squill.runtime.removal import remove_folder
 from squill.runtime.runtime import Runtime
 from squill.runtime.staging import Staging
 from squill.runtime.stored_answer import StoredAnswer, WrittenFile, sync_to_disk
@@ -61,7 +61,7 @@ def store(runtime: Runtime, wanted: Wanted) -> Dataset:
         dataset = described(wanted, str(staging.target), receipts)
         _name_files(staging.folder, dataset, receipts)
         # Without it, an attempt that does not count and is still running has nowhere to write.
-        shutil.rmtree(attempts)
+        remove_folder(attempts)
         _write_manifest(staging.folder, dataset)
         staging.commit()
     return dataset

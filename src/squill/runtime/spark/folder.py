@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-import time
 from pathlib import Path
 
-__all__ = ["RunFolder"]
+from squill.runtime.removal import remove_folder
 
-TRIES = 20
-PAUSE_SECONDS = 0.1
+__all__ = ["RunFolder"]
 
 
 class RunFolder:
@@ -25,10 +22,4 @@ class RunFolder:
         return self._path
 
     def __exit__(self, *error: object) -> None:
-        # A task that Spark is still killing may add a file meanwhile, so that the folder is not empty.
-        for _ in range(TRIES):
-            shutil.rmtree(self._path, ignore_errors=True)
-            if not self._path.exists():
-                return
-            time.sleep(PAUSE_SECONDS)
-        shutil.rmtree(self._path)
+        remove_folder(self._path)

@@ -1,0 +1,82 @@
+"""A real cluster of two hosts: second attempts beside the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark.shared import run_driver
+from tests.spark.standalone import standalone_cluster
+
+pytestmark = pytest.mark.spark
+
+# A first attempt of the second task waits until there is another one, then both go on, and race.
+DRIVER = """
+import sys, time
+from pathlib import Path
+import polars as pl
+import squill as sq
+from pyspark.sql import SparkSession
+
+master, folder = sys.argv[1], Path(sys.argv[2])
+shared, out = folder / "shared", folder / "out"
+shared.mkdir()
+settings = {"enabled": "true", "interval": "50ms", "multiplier": "1.1", "minTaskRuntime": "50ms"}
+builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+for name, value in settings.items():
+    builder = builder.config("spark.speculation" if name == "enabled" else f"spark.speculation.{name}", value)
+session = builder.getOrCreate()
+
+def slow(case):
+    begun = str(folder / f"{case}-begun")
+
+    def wait(frame):
+        from pathlib import Path
+        from pyspark import TaskContext
+        import time
+        context = TaskContext.get()
+        if context.partitionId() == 1:
+            Path(f"{begun}-{context.attemptNumber()}").touch()
+            deadline = time.monotonic() + 600
+            while context.attemptNumber() == 0 and not Path(f"{begun}-1").exists():
+                if time.monotonic() > deadline:
+                    raise TimeoutError("Spark has started no second attempt")
+                time.sleep(0.01)
+        return frame
+    return wait
+
+frame = pl.DataFrame({"t": range(4_000), "k": [n % 37 for n in range(4_000)]})
+def plan(cluster, case, where):
+    rows = cluster.from_frame(frame, start="t", shards=2)
+    if where == "before":
+        rows = rows.query(lambda s: s.map_batches(slow(case)))
+    counts = rows.rekey("k").redistribute().query(lambda s: s.tumbling_window(100).count())
+    return counts.query(lambda s: s.map_batches(slow(case))) if where == "after" else counts
+
+expected = sq.from_frame(frame, start="t").group_apply("k", lambda g: g.tumbling_window(100).count()).collect(sort=True)
+by_files = sq.spark(session, machines=2, folder=shared)
+by_shuffle = sq.spark(session, machines=2)
+for name, cluster in (("files", by_files), ("shuffle", by_shuffle)):
+    for where in ("before", "after"):
+        case = f"{name}-{where}"
+        print(case, flush=True)
+        assert plan(cluster, case, where).collect(sort=True).equals(expected), case
+        assert (folder / f"{case}-begun-1").exists()
+    case = f"{name}-stored"
+    print(case, flush=True)
+    plan(cluster, case, "after").to_storage(out / name)
+    assert sq.scan(out / name).collect(sort=True).equals(expected), case
+    assert sq.scan(str(out / name / "**/*.parquet"), start="start", end="end").collect(sort=True).equals(expected)
+    assert (folder / f"{case}-begun-1").exists()
+assert list(shared.iterdir()) == [], "files were left behind"
+left = [path.name for path in out.rglob("*") if path.is_file() and path.suffix not in (".parquet", ".json")]
+assert left == [], f"files were left behind: {left}"
+assert sorted(path.name for path in out.iterdir()) == ["files", "shuffle"]
+session.stop()
+"""
+
+
+def test_second_attempts_change_nothing(tmp_path: Path) -> None:
+    with standalone_cluster(tmp_path, workers=2, cores=1) as address:
+        run_driver(DRIVER, address, str(tmp_path))
