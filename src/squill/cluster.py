@@ -275,6 +275,9 @@ def spark(
 ) -> Cluster:
     """Return a cluster on a Spark session: yours, or one started for it (`master`, local[*] unless told).
 
+    Sessions of Spark Connect will do, also by their address, sc://host, but for what needs one memory (`to_memory`).
+    Executors that are not on this host are sent the driver's own package.
+
     A machine is one Spark task that runs `cores` shards on threads; `machines` defaults to the tasks that can
     run at once. Rows move between tasks over a `channel`: "files" are Arrow files in `folder`, which all machines
     must see (on one host the temporary folder does), "shuffle" is Spark's own and needs nothing; files are faster,

@@ -23,7 +23,9 @@ from squill.runtime.spark.shipping import ship_package
 
 __all__ = ["start_runtime", "start_session"]
 
+CONNECT = "sc://"
 LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*(\d+))?\])?")
+MANY_SLOTS = 1 << 16
 TASK_ATTEMPTS = 4
 """Spark's default everywhere but on local masters, where a task has one attempt unless the master says more."""
 PACKAGE_FOLDER = Path(__file__).resolve().parents[3]
@@ -72,7 +74,12 @@ def start_runtime(
 
 
 def start_session(master: str, cores: int) -> SparkSession:
-    """Start a session: quiet, in UTC, with this Python, tasks of `cores` cores, and workers forked ready."""
+    """Start a session: quiet, in UTC, with this Python, tasks of `cores` cores, and workers forked ready.
+
+    What is behind an address of Spark Connect is started already, and has its settings.
+    """
+    if master.startswith(CONNECT):
+        return _session_at(master)
     _check_java()
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -99,6 +106,17 @@ def start_session(master: str, cores: int) -> SparkSession:
         builder = builder.config(name, value)
     with _environment():
         session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _session_at(address: str) -> SparkSession:
+    try:
+        session: SparkSession = SparkSession.builder.remote(address).getOrCreate()
+    except ImportError as error:
+        raise ClusterError(
+            f"spark: {address} is Spark Connect, which needs packages that are not here: {error}",
+            "pip install 'squill[connect]'",
+        ) from error
     return session
 
 
@@ -165,13 +183,13 @@ def _machines(session: Any, machines: int | None, cores: int) -> int:
 
 
 def _slots(session: Any, machines: int | None) -> int:
-    try:
-        slots: int = session.sparkContext.defaultParallelism
-    except Exception as error:  # Spark Connect has no context, and says so with errors of several kinds
-        if machines is None:
-            raise ClusterError("spark: this session does not say how many tasks it runs", "give machines=.") from error
+    if not is_connect(session):
+        return int(session.sparkContext.defaultParallelism)
+    if machines is not None:
         return sys.maxsize
-    return slots
+    # There is no context to ask; but a range is cut into as many parts as there are slots.
+    parts = session.range(MANY_SLOTS).selectExpr("spark_partition_id() as part")
+    return 1 + int(parts.selectExpr("max(part)").first()[0])
 
 
 def _folder(session: Any, folder: str | os.PathLike[str] | None, channel: str | None) -> Path | None:
