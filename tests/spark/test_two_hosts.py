@@ -1,7 +1,8 @@
-"""A real cluster of two hosts: second attempts beside the first."""
+"""A real cluster of two hosts: second attempts beside the first, and tasks near their files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.spark.standalone import standalone_cluster
 pytestmark = pytest.mark.spark
 
 # A first attempt of the second task waits until there is another one, then both go on, and race.
-DRIVER = """
+SPECULATION = """
 import sys, time
 from pathlib import Path
 import polars as pl
@@ -77,6 +78,59 @@ session.stop()
 """
 
 
-def test_second_attempts_change_nothing(tmp_path: Path) -> None:
-    with standalone_cluster(tmp_path, workers=2, cores=1) as address:
-        run_driver(DRIVER, address, str(tmp_path))
+# Files of which each host has two. Executors work in a folder of their worker, the first of which is on 127.0.0.1.
+NEAR = """
+import sys, time
+from pathlib import Path
+import polars as pl
+import squill as sq
+from pyspark.sql import SparkSession
+
+master, folder = sys.argv[1], Path(sys.argv[2])
+builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.locality.wait", "60s")
+session = builder.getOrCreate()
+for home in (0, 1):
+    for number in (0, 1):
+        frame = pl.DataFrame({"t": range(1_000), "home": [home] * 1_000})
+        frame.write_parquet(folder / f"home-{home}-{number}.parquet")
+
+def noting(case):
+    places = str(folder / case)
+
+    def note(rows):
+        import os
+        from pathlib import Path
+        (worker,) = [part for part in Path(os.getcwd()).parts if part.startswith("worker-")]
+        for home in rows["home"].unique():
+            Path(f"{places}-{home}-{worker}").touch()
+        return rows
+    return note
+
+# A host without an executor is not waited for.
+while session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
+    time.sleep(0.1)
+(folder / "runs").mkdir()
+by_files, by_shuffle = sq.spark(session, machines=2, folder=folder / "runs"), sq.spark(session, machines=2)
+for case, cluster in (("files", by_files), ("shuffle", by_shuffle)):
+    cluster.runtime.hosts_of = lambda path: (f"127.0.0.{1 + int(Path(path).name.split('-')[1])}",)
+    rows = cluster.scan(folder / "home-*.parquet", start="t").query(lambda s: s.map_batches(noting(case)))
+    counts = rows.rekey("home").redistribute().query(lambda s: s.tumbling_window(1_000).count()).collect(sort=True)
+    assert counts["count"].to_list() == [2_000, 2_000], counts
+    found = sorted(path.name for path in folder.glob(f"{case}-*"))
+    assert found == [f"{case}-{home}-worker-{home}" for home in (0, 1)], found
+session.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), workers=2, cores=1) as address:
+        yield address
+
+
+def test_second_attempts_change_nothing(master: str, tmp_path: Path) -> None:
+    run_driver(SPECULATION, master, str(tmp_path))
+
+
+def test_tasks_run_where_their_files_are(master: str, tmp_path: Path) -> None:
+    run_driver(NEAR, master, str(tmp_path))

@@ -2,7 +2,8 @@
 
 Parts that can keep a row of the filter are weighed by the bytes of the columns that are read, put in order of
 their earliest time, and dealt out. Files of a packed source are not cut, and neighbours that share a key stay
-together. Rows without times stay in order: a shard has neighbouring parts.
+together. Rows without times stay in order: a shard has neighbouring parts. Where it is known which hosts have a file,
+parts that are dealt out go to machines that read from these.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from squill.errors import SourceReadError
 from squill.plan.build.files import first_line, scan_files, unreadable_hint
 from squill.plan.build.locations import READ_ERRORS, file_size
 from squill.plan.nodes import FilePart, FileSource
+from squill.runtime.hosts import Nearby, dealt_by_host
 from squill.runtime.shares import dealt, neighbours
 
 __all__ = ["PART_ROWS", "split_files"]
@@ -35,7 +37,7 @@ Weighed = tuple[FilePart, int]
 """A part and the bytes that are read of it."""
 
 
-def split_files(source: FileSource, shards: int) -> list[list[FilePart]]:
+def split_files(source: FileSource, shards: int, nearby: Nearby | None = None) -> list[list[FilePart]]:
     """Return the parts of each shard."""
     if source.promises.packed:
         return _whole_files(source, shards)
@@ -45,8 +47,16 @@ def split_files(source: FileSource, shards: int) -> list[list[FilePart]]:
     else:
         if not source.promises.sorted_by:
             parts.sort(key=lambda item: item[0].low)
-        chosen = dealt([size for _, size in parts], shards)
+        chosen = _dealt(parts, shards, nearby)
     return [[parts[number][0] for number in numbers] for numbers in chosen]
+
+
+def _dealt(parts: Sequence[Weighed], shards: int, nearby: Nearby | None) -> list[list[int]]:
+    sizes = [size for _, size in parts]
+    hosts = [nearby.hosts_of(part.path) for part, _ in parts] if nearby is not None else []
+    if nearby is None or not any(hosts):
+        return dealt(sizes, shards)
+    return dealt_by_host(sizes, hosts, nearby.layout)
 
 
 def _parts(source: FileSource, shards: int) -> list[Weighed]:

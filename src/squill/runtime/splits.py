@@ -21,6 +21,7 @@ from squill.plan.nodes.movement import ShardInput
 from squill.plan.rebuild import substitute
 from squill.plan.stages import Stage
 from squill.runtime.file_splits import split_files
+from squill.runtime.hosts import HostsOf, Nearby
 from squill.runtime.shares import dealt, neighbours, split_rows
 
 __all__ = ["BLOCK_ROWS", "key_begin", "splits_of", "splits_of_fragment", "stage_without_rows", "without_rows"]
@@ -29,8 +30,8 @@ BLOCK_ROWS = 65_536
 """A block of a frame has at most so many rows; more only where equal keys must stay together."""
 
 
-def splits_of(source: Source, shards: int) -> list[Source]:
-    """Return the parts of a stored source, one per shard; some may be empty."""
+def splits_of(source: Source, shards: int, nearby: Nearby | None = None) -> list[Source]:
+    """Return the parts of a stored source, one per shard; some may be empty. Machines read what is `nearby`."""
     if isinstance(source, FrameSource) and source.stored is not None and source.stored.shards == shards:
         bounds = list(accumulate(source.stored.rows, initial=0))
         return [_part_of_frame(source, [(low, high)]) for low, high in pairwise(bounds)]
@@ -39,19 +40,22 @@ def splits_of(source: Source, shards: int) -> list[Source]:
     if isinstance(source, FileSource) and source.stored is not None and source.stored.shards == shards:
         owned = list(zip(source.paths, source.stored.shard_of, strict=True))
         parts_of = [[FilePart(path) for path, owner in owned if owner == shard] for shard in range(shards)]
-        return [_part_of_files(source, parts) for parts in parts_of]
+        return [_part_of_files(source, parts, nearby) for parts in parts_of]
     if isinstance(source, FileSource):
-        return [_part_of_files(source, parts) for parts in split_files(source, shards)]
+        return [_part_of_files(source, parts, nearby) for parts in split_files(source, shards, nearby)]
     if isinstance(source, EventsSource) and shards == 1:
         return [source]
     raise InternalError(f"{source.name} cannot be split")
 
 
-def splits_of_fragment(fragment: Fragment) -> Iterator[tuple[tuple[int, int], list[Source]]]:
+def splits_of_fragment(
+    fragment: Fragment, hosts_of: HostsOf | None = None
+) -> Iterator[tuple[tuple[int, int], list[Source]]]:
     """Yield the parts of each stored source of a fragment, one per shard, by (fragment, leaf)."""
+    nearby = None if hosts_of is None else Nearby(layout=fragment.layout, hosts_of=hosts_of)
     for leaf, source in enumerate(sources_of(fragment.root)):
         if not isinstance(source, ShardInput):
-            yield (fragment.number, leaf), splits_of(source, fragment.layout.shards)
+            yield (fragment.number, leaf), splits_of(source, fragment.layout.shards, nearby)
 
 
 def without_rows(source: Source) -> Source:
@@ -115,6 +119,8 @@ def key_begin(frame: pl.DataFrame, keys: Sequence[str], row: int) -> int:
     return frame.height
 
 
-def _part_of_files(source: FileSource, parts: Sequence[FilePart]) -> FileSource:
+def _part_of_files(source: FileSource, parts: Sequence[FilePart], nearby: Nearby | None) -> FileSource:
     paths = tuple(dict.fromkeys(part.path for part in parts))
+    if nearby is not None:
+        parts = [replace(part, hosts=tuple(nearby.hosts_of(part.path))) for part in parts]
     return replace(source, paths=paths, parts=tuple(parts), stored=None)

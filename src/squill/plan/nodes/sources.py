@@ -198,13 +198,14 @@ UNITS = {"parquet": "rows", "ipc": "batches", "csv": "bytes", "ndjson": "bytes"}
 class FilePart:
     """A part of a file, which is read for itself: `size` units from `first` on, or all that follows.
 
-    `low` is a time that none of its rows is before.
+    `low` is a time that none of its rows is before, `hosts` those that have the file, if that is known.
     """
 
     path: str
     first: int = 0
     size: int | None = None
     low: int = MINUS_INFINITY
+    hosts: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:

@@ -33,12 +33,14 @@ from squill.plan.schema import Schema
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
 from squill.runtime.answer import Answer, OnReceipt, Receipt
+from squill.runtime.hosts import HostsOf
 from squill.runtime.progress import OnProgress, Progress
 from squill.runtime.report import Work
 from squill.runtime.spark.executors import check_executors, saying_what_is_missing
 from squill.runtime.spark.folder import RunFolder
 from squill.runtime.spark.jobs import failed_without_a_word, jobs_of_one_run
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
+from squill.runtime.spark.near import hadoop_hosts, task_rows
 from squill.runtime.spark.shuffle import answer_table, run_by_shuffle
 from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
@@ -64,6 +66,7 @@ class SparkRuntime:
 
     ``session``  the Spark session; closing the runtime stops it when it `owns_session`.
     ``task``     what a task runs: a function of the job's bytes and the task's rows.
+    ``hosts_of`` who knows which hosts have a file, if anybody does.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class SparkRuntime:
     ) -> None:
         self.session = session
         self.task: Callable[[bytes, Iterator[Any]], Iterator[Any]] = run_task
+        self.hosts_of: HostsOf | None = hadoop_hosts(session)
         self._machines = machines
         self._cores = cores
         self.folder = folder
@@ -111,7 +115,7 @@ class SparkRuntime:
         done: list[Work] = []
         with saying_what_is_missing(self.session, self._machines), jobs_of_one_run(self.session):
             if self.folder is None or self._goes_by_shuffle(plan):
-                receipts = run_by_shuffle(self.session, plan, answer, self._compression, done)
+                receipts = run_by_shuffle(self.session, plan, answer, self._compression, done, self.hosts_of)
             else:
                 receipts = self._run_by_files(plan, answer, self.folder, on_progress, stop, done)
         if works is not None:
@@ -164,7 +168,7 @@ class SparkRuntime:
                 _stored(part, folder / f"f{number}-l{leaf}-{shard}.ipc") for shard, part in enumerate(parts)
             ]
             for fragment in stage.fragments
-            for (number, leaf), parts in splits_of_fragment(fragment)
+            for (number, leaf), parts in splits_of_fragment(fragment, self.hosts_of)
         }
         return StageJob(
             stage=stage_without_rows(stage),
@@ -177,8 +181,8 @@ class SparkRuntime:
 
     def _run_wave(self, wave: WaveJob, folder: Path, works: list[Work]) -> tuple[pa.Table, list[Receipt]]:
         """Run one job and return the manifest of what its tasks wrote, and their receipts."""
-        tasks = self.session.range(0, wave.tasks, 1, wave.tasks)
         try:
+            tasks = task_rows(self.session, wave.hosts())
             manifest = tasks.mapInArrow(partial(self.task, dumps(wave)), OUTPUT_DDL).toArrow()
         except (PySparkException, Py4JError) as error:
             raise _reported(wave, folder, error) from error
@@ -199,7 +203,7 @@ class SparkRuntime:
     def to_table(self, plan: ShardedPlan) -> Any:
         """Return the answer as a DataFrame of the session."""
         self._check_open()
-        return answer_table(self.session, plan, self._compression)
+        return answer_table(self.session, plan, self._compression, self.hosts_of)
 
     def memory_folder(self) -> Path:
         if not is_one_host(self.session):

@@ -24,8 +24,10 @@ from squill.plan.nodes import FrameSource
 from squill.plan.serialise import dumps
 from squill.plan.stages import waves_of
 from squill.runtime.answer import Answer, CollectAnswer, Receipt
+from squill.runtime.hosts import HostsOf
 from squill.runtime.report import Work
 from squill.runtime.spark.jobs import failed_without_a_word
+from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.shuffle_task import (
     ERROR,
     PARCEL,
@@ -46,17 +48,22 @@ __all__ = ["answer_table", "run_by_shuffle"]
 
 
 def run_by_shuffle(
-    session: Any, plan: ShardedPlan, answer: Answer, compression: str | None, works: list[Work]
+    session: Any,
+    plan: ShardedPlan,
+    answer: Answer,
+    compression: str | None,
+    works: list[Work],
+    hosts_of: HostsOf | None = None,
 ) -> list[Receipt]:
     """Return the receipts of the answer's shards, in their order."""
     try:
-        parcels = _answer_parcels(session, plan, answer, compression).toArrow()
+        parcels = _answer_parcels(session, plan, answer, compression, hosts_of).toArrow()
     except (PySparkException, Py4JError) as error:
         raise carried_error(str(error)) or failed_without_a_word(error) from error
     return _receipts(parcels, plan, works)
 
 
-def answer_table(session: Any, plan: ShardedPlan, compression: str | None) -> Any:
+def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts_of: HostsOf | None = None) -> Any:
     """Return the answer as a DataFrame; nothing runs before Spark is asked for its rows."""
     node = plan.answer.root
     if node.codecs:
@@ -66,12 +73,14 @@ def answer_table(session: Any, plan: ShardedPlan, compression: str | None) -> An
     empty = result_frame(Batch.empty(dict(node.schema)), node)
     schema = answer_schema(empty)
     make_rows = partial(rows_of_answer, dumps(node), spark_frame(empty).to_arrow().schema)
-    return _answer_parcels(session, plan, CollectAnswer(), compression).mapInArrow(make_rows, schema)
+    return _answer_parcels(session, plan, CollectAnswer(), compression, hosts_of).mapInArrow(make_rows, schema)
 
 
-def _answer_parcels(session: Any, plan: ShardedPlan, answer: Answer, compression: str | None) -> Any:
+def _answer_parcels(
+    session: Any, plan: ShardedPlan, answer: Answer, compression: str | None, hosts_of: HostsOf | None
+) -> Any:
     tables = tables_of(plan)
-    job, parcels = _job(as_frames(plan), answer, compression)
+    job, parcels = _job(as_frames(plan), answer, compression, hosts_of)
     job_bytes = dumps(job)
     rows = _first_rows(session, job, parcels)
     for fragment, leaf, source in tables:
@@ -85,9 +94,11 @@ def _answer_parcels(session: Any, plan: ShardedPlan, answer: Answer, compression
     return rows
 
 
-def _job(plan: ShardedPlan, answer: Answer, compression: str | None) -> tuple[ShuffleJob, list[pa.RecordBatch]]:
+def _job(
+    plan: ShardedPlan, answer: Answer, compression: str | None, hosts_of: HostsOf | None
+) -> tuple[ShuffleJob, list[pa.RecordBatch]]:
     """Return the job, which every task gets, and the rows of frames, of which each shard gets its own."""
-    splits = {place: parts for fragment in plan.fragments for place, parts in splits_of_fragment(fragment)}
+    splits = {place: parts for fragment in plan.fragments for place, parts in splits_of_fragment(fragment, hosts_of)}
     by_number = {fragment.number: fragment for fragment in plan.fragments}
     job = ShuffleJob(
         waves=tuple(tuple(map(stage_without_rows, wave)) for wave in waves_of(plan)),
@@ -113,7 +124,7 @@ def _first_rows(session: Any, job: ShuffleJob, parcels: list[pa.RecordBatch]) ->
     if parcels:
         table = pa.Table.from_batches(parcels, schema=PARCEL)
         return session.createDataFrame(table).repartitionById(tasks, "target")
-    return session.range(0, tasks, 1, tasks).where("id < 0").selectExpr(*_blank_columns())
+    return task_rows(session, job.hosts(0)).where("id < 0").selectExpr(*_blank_columns())
 
 
 def _blank_columns() -> list[str]:

@@ -42,6 +42,7 @@ from squill.plan.schema import Schema
 from squill.plan.serialise import loads
 from squill.plan.stages import Stage
 from squill.runtime.answer import Answer, Receipt
+from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.spark.tables import spark_frame
@@ -103,6 +104,20 @@ class ShuffleJob:
 
     def tasks(self, wave: int) -> int:
         return sum(stage.layout.machines for stage in self.waves[wave])
+
+    def hosts(self, wave: int) -> list[list[str]]:
+        """Return where each task of a wave would best run, if that is known."""
+        return [
+            hosts_of_splits(
+                parts[shard]
+                for fragment in stage.fragments
+                for (number, _), parts in self.splits.items()
+                if number == fragment.number
+                for shard in stage.layout.shards_of(machine)
+            )
+            for stage in self.waves[wave]
+            for machine in range(stage.layout.machines)
+        ]
 
     def stage(self, wave: int, task: int) -> tuple[Stage, int]:
         """Return the stage of a task of a wave, and its machine there."""

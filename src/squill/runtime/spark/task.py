@@ -33,6 +33,7 @@ from squill.plan.serialise import loads
 from squill.plan.stages import Stage
 from squill.runtime.answer import Answer, Receipt
 from squill.runtime.failure import located
+from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split
@@ -119,6 +120,11 @@ class StageJob:
         reports: list[Report] = work.run(open_ports)
         return [line for report, done in zip(reports, work.works, strict=True) for line in report.lines(done)]
 
+    def hosts(self, machine: int) -> list[str]:
+        """Return the hosts that have most of what a machine reads."""
+        shards = self.stage.layout.shards_of(machine)
+        return hosts_of_splits(parts[shard][0] for parts in self.splits.values() for shard in shards)
+
     def _leave_error(self, fragment: Fragment, shard: int, attempt: int, error: Exception) -> None:
         """Write an error that may pass for the driver; the folder is gone when the run has ended meanwhile."""
         if isinstance(error, SquillError) and not isinstance(error, MAY_PASS):
@@ -143,6 +149,10 @@ class WaveJob:
     @property
     def tasks(self) -> int:
         return sum(job.stage.layout.machines for job in self.jobs)
+
+    def hosts(self) -> list[list[str]]:
+        """Return where each task would best run, if that is known."""
+        return [job.hosts(machine) for job in self.jobs for machine in range(job.stage.layout.machines)]
 
     def task(self, number: int) -> tuple[StageJob, int]:
         """Return the stage of a task, and its machine there."""
