@@ -25,7 +25,6 @@ __all__ = ["Multisets", "float_codes", "float_values", "uint64_codes", "uint64_v
 
 Ints = NDArray[np.int64]
 
-_MAGNITUDE = np.int64(2**63 - 1)
 _LEAST_SLOTS = 16
 _LEAST_WORDS = 1 << 12
 _WASTE_WORDS = 1 << 16
@@ -251,7 +250,9 @@ def float_codes(values: NDArray[np.float64]) -> Ints:
 
 def float_values(codes: Ints) -> NDArray[np.float64]:
     """Return the floats of `float_codes`."""
-    return (codes ^ ((codes >> 63) & _MAGNITUDE)).view(np.float64)
+    bits = np.empty(codes.size, np.int64)
+    kernels.decode_floats(read_only(codes), bits)
+    return bits.view(np.float64)
 
 
 def uint64_codes(values: NDArray[np.uint64]) -> Ints:

@@ -33,7 +33,6 @@ class RowLists:
     """The codes of the rows alive in each slot, read as lists."""
 
     def __init__(self, interned: Interned) -> None:
-        self._interned = interned
         self._multisets = CodeMultisets(interned)
 
     def ensure_slots(self, capacity: int) -> None:
@@ -46,8 +45,7 @@ class RowLists:
 
         `call` names, in an error, what the lists are for.
         """
-        released = np.empty(deltas.count, np.int64)
-        arguments = self._multisets.arguments(deltas, column, released)
+        arguments = self._multisets.arguments(deltas, column, across_instants=False)
         progress = np.zeros(kernels.PROGRESS_SIZE, np.int64)
         offsets = np.zeros(deltas.cells + 1, np.int64)
         out = np.empty(min(PIECE, 2 * deltas.count + 16), np.int64)
@@ -67,7 +65,6 @@ class RowLists:
             bigger = np.empty(max(2 * len(out), used + detail), np.int64)
             bigger[:used] = out[:used]
             out = bigger
-        self._interned.note(released[: progress[kernels.RELEASED]])
 
     def save(self) -> OperatorState:
         return self._multisets.save()

@@ -22,6 +22,7 @@ from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.columns import as_float64, read_only, series_from, valid_of
 from squill.engine.kernels import fold_order as kernels
+from squill.engine.kernels.arrange import GROUP_SIZE, arrange
 from squill.engine.multiset import Multisets
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
@@ -37,28 +38,33 @@ class CodeMultisets:
     def __init__(self, interned: Interned | None) -> None:
         self._interned = interned
         self._multisets = Multisets(byte_order=interned is not None)
-        self._cell_of = np.empty(16, np.int64)
+        self._group_of = np.empty(16, np.int32)
 
     def ensure_slots(self, capacity: int) -> None:
         self._multisets.ensure_slots(capacity)
-        self._cell_of = grown(self._cell_of, capacity, None)
+        self._group_of = grown(self._group_of, capacity, None)
 
-    @property
-    def references(self) -> Array:
-        return NOBODY if self._interned is None else self._interned.references
+    def arguments(self, deltas: Deltas, column: Column, *, across_instants: bool) -> tuple[Any, ...]:
+        """Make the state ready for these deltas; return the arguments that kernels begin with.
 
-    def arguments(self, deltas: Deltas, column: Column, released: Array) -> tuple[Any, ...]:
-        """Make the state ready for these deltas; return the arguments that kernels begin with."""
-        slots, signs = np.empty(deltas.count, np.int32), np.empty(deltas.count, np.int8)
-        codes, ends = np.empty(deltas.count, np.int64), np.empty(deltas.cells, np.int64)
-        count = kernels.arrange(
-            *delta_arguments(deltas), *map(read_only, column), self._cell_of, slots, signs, codes, ends
-        )
+        Across instants a slot's changes and cells stand together; otherwise the cells stay in order.
+        """
+        n, cells = deltas.count, deltas.cells
+        scratch = (np.empty((n + cells, GROUP_SIZE), np.int32), np.empty(n, np.int32), np.empty(cells, np.int32))
+        slots, signs, codes = np.empty(n, np.int32), np.empty(n, np.int8), np.empty(n, np.int64)
+        ends, order = np.empty(cells, np.int32), np.empty(cells, np.int32)
+        count = arrange(
+            *delta_arguments(deltas), *map(read_only, column), across_instants, self._group_of, *scratch,
+            slots, signs, codes, ends, order,
+        )  # fmt: skip
         if self._interned is not None:
+            released = np.empty(count, np.int64)
+            n_released = kernels.count_references(signs[:count], codes[:count], self._interned.references, released)
+            self._interned.note(released[:n_released])
             self._multisets.set_bytes(*self._interned.strings)
         self._multisets.reserve(count)
         changes = (slots[:count], signs[:count], codes[:count])
-        return (*changes, ends, deltas.cell_slot, self._multisets.state, self.references, released)
+        return (*changes, ends, order, deltas.cell_slot, self._multisets.state)
 
     def save(self) -> OperatorState:
         return dict(self._multisets.save())
@@ -81,11 +87,12 @@ class Ordered:
         self._shares: list[float] = []
         self._multisets = CodeMultisets(interned)
         self._counts, self._lows, self._highs = (np.zeros(16, np.int64) for _ in range(3))
-        self.codes = np.empty((0, 0), np.int64)
+        self._cells = np.empty((0, 1), np.int64)
         self.sizes = np.empty(0, np.int64)
+        self.valid = np.empty(0, np.uint8)
 
     def ask(self, kind: int, share: float = 0.0) -> int:
-        """Return the row of `codes` that will hold the codes at this position."""
+        """Return the number under which `codes` gives what is at this position."""
         wanted = (kind, share)
         asked = list(zip(self._kinds, self._shares, strict=True))
         if wanted in asked:
@@ -107,35 +114,36 @@ class Ordered:
             self._multisets.ensure_slots(capacity)
 
     def run(self, deltas: Deltas, column: Column, call: BoundAggregate) -> None:
-        """Apply the deltas; leave the asked codes and the number of values of each finished cell."""
-        self.codes = np.empty((len(self._kinds), deltas.cells), np.int64)
-        self.sizes = np.empty(deltas.cells, np.int64)
-        released = np.empty(0 if self._interned is None else 2 * deltas.count, np.int64)
-        count = self._run_extremes(deltas, column, released) if self._is_running else -1
-        if count < 0:
-            count = self._run_multisets(deltas, column, released, call)
+        """Apply the deltas; leave the asked codes, how many values each finished cell has, and whether any."""
+        self._cells = np.empty((deltas.cells, 1 + len(self._kinds)), np.int64)
+        if self._is_running:
+            self._run_extremes(deltas, column)
+        else:
+            self._run_multisets(deltas, column, call)
+        self.sizes = np.ascontiguousarray(self._cells[:, 0])
+        self.valid = (self.sizes > 0).view(np.uint8)
+
+    def _run_extremes(self, deltas: Deltas, column: Column) -> None:
+        references, released, text = NOBODY, NOBODY, None
+        if self._interned is not None:
+            references, text = self._interned.references, self._interned.strings
+            released = np.empty(2 * deltas.count, np.int64)
+        count = kernels.fold_running(
+            *delta_arguments(deltas), *map(read_only, column), text, self._counts, self._lows, self._highs,
+            references, released, np.array(self._kinds), self._cells,
+        )  # fmt: skip
         if self._interned is not None:
             self._interned.note(released[:count])
 
-    def _run_extremes(self, deltas: Deltas, column: Column, released: Array) -> int:
-        text = None if self._interned is None else self._interned.strings
-        return kernels.fold_running(
-            *delta_arguments(deltas), *map(read_only, column), text, self._counts, self._lows, self._highs,
-            self._multisets.references, released, np.array(self._kinds), self.codes, self.sizes,
-        )  # fmt: skip
-
-    def _run_multisets(self, deltas: Deltas, column: Column, released: Array, call: BoundAggregate) -> int:
-        arguments = self._multisets.arguments(deltas, column, released)
-        kinds, shares = np.array(self._kinds), np.array(self._shares)
-        bad, count = kernels.fold_positions(*arguments, kinds, shares, self.codes, self.sizes)
+    def _run_multisets(self, deltas: Deltas, column: Column, call: BoundAggregate) -> None:
+        arguments = self._multisets.arguments(deltas, column, across_instants=True)
+        bad = kernels.fold_positions(*arguments, np.array(self._kinds), np.array(self._shares), self._cells)
         if bad >= 0:
             raise absent_value(call, arguments[0][bad])
-        return count
 
-    @property
-    def valid(self) -> Array:
-        """Whether a cell has a value at all."""
-        return (self.sizes > 0).view(np.uint8)
+    def codes(self, row: int) -> Array:
+        """The codes at the position to which `ask` gave this number, one for each finished cell."""
+        return np.ascontiguousarray(self._cells[:, 1 + row])
 
     def save(self) -> OperatorState:
         if self._is_running:
@@ -179,7 +187,7 @@ class RankFold(Fold):
         if self._owns:
             self._order.run(deltas, columns[0], self.call)
         valid = self._order.valid
-        values = [self._codes.decode(self.call.placeholder, self._order.codes[row], valid) for row in self._rows]
+        values = [self._codes.decode(self.call.placeholder, self._order.codes(row), valid) for row in self._rows]
         return self._between(values, valid) if self._interpolates else values[0]
 
     def _between(self, values: Sequence[pl.Series], valid: Array) -> pl.Series:
@@ -281,7 +289,7 @@ class ArrivalFold(Fold):
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         if self._owns:
             self._order.run(deltas, columns[0], self.call)
-        codes = self._order.codes[self._row]
+        codes = self._order.codes(self._row)
         return self._codes.gather(self._values, codes, self._order.valid, self.call.placeholder)
 
     def settle(self) -> None:

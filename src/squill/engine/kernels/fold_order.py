@@ -1,9 +1,9 @@
 """Folds over ordered multisets: positions (min, max, percentiles, first, last), lists and top-k.
 
 Every slot has an ordered multiset of codes. The deltas of an instant insert and remove codes, by value;
-then the codes that the calls asked for are read for each cell, all in the same pass. Where codes are ids of
-byte strings, `references` counts how often each id is held by any multiset, so that ids that nobody holds
-any more can be given back; it is empty where codes are plain numbers.
+then the codes that the calls asked for are read for each cell, all in the same pass over the changes, in the
+order of `kernels.arrange`. Where codes are ids of byte strings, `references` counts how often each id is held by
+any multiset, so that ids that nobody holds any more can be given back.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 
 from squill.engine.kernels.jit import inlined, kernel
 from squill.engine.kernels.multiset import (
+    GROUP,
     copy_range,
     insert,
     kth,
-    largest,
+    locate,
     prefetch,
     remove,
     size,
-    smallest,
 )
 
 __all__ = [
-    "arrange",
+    "count_references",
     "fold_lists",
     "fold_positions",
     "fold_running",
@@ -40,127 +40,85 @@ Array = Any
 # What is read of a cell's multiset.
 SMALLEST, LARGEST, DISCRETE, BELOW, ABOVE = 0, 1, 2, 3, 4
 
-GROUPED = 64  # from so many deltas on an instant is put together by cell
-
 # Where `fold_lists` goes on.
-CHANGE, CELL, USED, RELEASED = 0, 1, 2, 3
-PROGRESS_SIZE = 4
+CHANGE, CELL, USED = 0, 1, 2
+PROGRESS_SIZE = 3
 DONE, FULL, ABSENT = 0, 1, 2
 
 
 @inlined
 def position(kind: int, share: float, n: int) -> int:
     """Return which of the `n` sorted codes a call with this `share` reads."""
+    if kind == SMALLEST:
+        return np.int64(0)
+    if kind == LARGEST:
+        return n - 1
     if kind == DISCRETE:
         return max(np.int64(np.ceil(share * n)) - 1, 0)
     rank = share * (n - 1)
     return np.int64(np.floor(rank)) if kind == BELOW else np.int64(np.ceil(rank))
 
 
-@inlined
-def change(state: Any, slot: int, code: int, sign: int, references: Array, released: Array, n_released: int) -> int:
-    """Insert or remove one code; return how many ids are released now, or -1 when it is not there."""
-    counting = len(references) > 0
-    if sign > 0:
-        insert(state, slot, code)
-        if counting:
+@kernel
+def count_references(signs: Array, changes: Array, references: Array, released: Array) -> int:
+    """Count how often each id is held; write the ids that nobody holds any more, and return how many."""
+    n = np.int64(0)
+    for d in range(len(changes)):
+        code = changes[d]
+        if signs[d] > 0:
             references[code] += 1
-        return n_released
-    if not remove(state, slot, code):
-        return np.int64(-1)
-    if counting:
+            continue
         references[code] -= 1
         if references[code] == 0:
-            released[n_released] = code
-            n_released += 1
-    return n_released
-
-
-@kernel
-def arrange(
-    d_slot: Array, d_sign: Array, d_row: Array, n_deltas: int, i_delta: Array, i_cell: Array, n_instants: int,
-    c_slot: Array, c_alive: Array, codes: Array, valid: Array, cell_of: Array,
-    slots: Array, signs: Array, changes: Array, ends: Array,
-) -> int:  # fmt: skip
-    """Write the changes of codes in the order in which they are best applied; returns how many there are.
-
-    Cell c is to be read once the changes below ends[c] are applied. Inside a large instant the changes are
-    put together by cell, so that a slot's multiset is changed and read while it is in the cache; the order
-    of a slot's changes stays. `cell_of` has room for every slot and may hold anything.
-    """
-    n = np.int64(0)
-    d = np.int64(0)
-    first = np.int64(0)
-    for i in range(n_instants + 1):
-        stop = np.int64(i_delta[i] if i < n_instants else n_deltas)
-        last = np.int64(i_cell[i]) if i < n_instants else first
-        if i < n_instants and stop - d >= GROUPED:
-            for c in range(first, last):
-                cell_of[c_slot[c]] = c
-                ends[c] = 0
-            for k in range(d, stop):
-                ends[cell_of[d_slot[k]]] += valid[d_row[k]]
-            for c in range(first, last):
-                count = ends[c]
-                ends[c] = n
-                n += count
-            for k in range(d, stop):
-                row = d_row[k]
-                if valid[row]:
-                    c = cell_of[d_slot[k]]
-                    at = ends[c]
-                    ends[c] = at + 1
-                    slots[at] = d_slot[k]
-                    signs[at] = d_sign[k]
-                    changes[at] = codes[row]
-        else:
-            for k in range(d, stop):
-                row = d_row[k]
-                if valid[row]:
-                    slots[n] = d_slot[k]
-                    signs[n] = d_sign[k]
-                    changes[n] = codes[row]
-                    n += 1
-            for c in range(first, last):
-                ends[c] = n
-        first = last
-        d = stop
+            released[n] = code
+            n += 1
     return n
+
+
+@inlined
+def change(state: Any, slots: Array, signs: Array, changes: Array, d: int) -> bool:
+    """Insert or remove one code; return False when it is not there."""
+    if d & (GROUP - 1) == 0:
+        prefetch(state, slots, changes, d)
+    if signs[d] > 0:
+        insert(state, slots[d], changes[d], d)
+        return True
+    return remove(state, slots[d], changes[d], d)
 
 
 @kernel
 def fold_positions(
-    slots: Array, signs: Array, changes: Array, ends: Array, c_slot: Array, state: Any,
-    references: Array, released: Array, kinds: Array, shares: Array, out: Array, sizes: Array,
-) -> tuple[int, int]:  # fmt: skip
-    """Write the code at each asked position, and how many codes there are, for each cell.
+    slots: Array, signs: Array, changes: Array, ends: Array, order: Array, c_slot: Array, state: Any,
+    kinds: Array, shares: Array, out: Array,
+) -> int:  # fmt: skip
+    """Write for each cell, in its row of `out`, how many codes there are and the code at each asked position.
 
-    Returns (the change that removes what is not there, or -1; how many ids were released).
+    Returns the change that removes what is not there, or -1.
     """
-    n_released = np.int64(0)
     d = np.int64(0)
-    for c in range(len(ends) + 1):
-        stop = ends[c] if c < len(ends) else len(slots)
+    for j in range(len(ends) + 1):
+        stop = np.int64(ends[j] if j < len(ends) else len(slots))
         while d < stop:
-            prefetch(state, slots, changes, d)
-            n_released = change(state, slots[d], changes[d], signs[d], references, released, n_released)
-            if n_released < 0:
-                return d, 0
+            if not change(state, slots, signs, changes, d):
+                return d
             d += 1
-        if c < len(ends):
-            slot = c_slot[c]
-            n = size(state, slot)
-            sizes[c] = n
-            for r in range(len(kinds)):
-                if n == 0:
-                    out[r, c] = 0
-                elif kinds[r] == SMALLEST:
-                    out[r, c] = smallest(state, slot)
-                elif kinds[r] == LARGEST:
-                    out[r, c] = largest(state, slot)
-                else:
-                    out[r, c] = kth(state, slot, position(kinds[r], shares[r], n))
-    return -1, n_released
+        if j == len(ends):
+            break
+        c = order[j]
+        slot = c_slot[c]
+        n = size(state, slot)
+        out[c, 0] = n
+        at = k = run = np.int64(0)  # the code at k is at this address, with so many behind it
+        for r in range(len(kinds)):
+            if n == 0:
+                out[c, r + 1] = 0
+                continue
+            wanted = position(kinds[r], shares[r], n)
+            if wanted < k or wanted >= k + run:
+                at, run = locate(state, slot, wanted)
+                k = wanted
+            out[c, r + 1] = state[0][at + wanted - k]
+    return np.int64(-1)
 
 
 @inlined
@@ -196,9 +154,9 @@ def replace(held: Array, slot: int, code: int, first: bool, references: Array, r
 def fold_running(
     d_slot: Array, d_sign: Array, d_row: Array, n_deltas: int, i_delta: Array, i_cell: Array, n_instants: int,
     c_slot: Array, c_alive: Array, codes: Array, valid: Array, text: Any, counts: Array, lows: Array,
-    highs: Array, references: Array, released: Array, kinds: Array, out: Array, sizes: Array,
+    highs: Array, references: Array, released: Array, kinds: Array, out: Array,
 ) -> int:  # fmt: skip
-    """Write the smallest and largest codes where nothing ever leaves: two codes per slot are all the state.
+    """Write what `fold_positions` does where nothing ever leaves: two codes per slot are all the state.
 
     Returns how many ids were released.
     """
@@ -222,9 +180,9 @@ def fold_running(
         if i < n_instants:
             while c < i_cell[i]:
                 slot = c_slot[c]
-                sizes[c] = counts[slot]
+                out[c, 0] = counts[slot]
                 for r in range(len(kinds)):
-                    out[r, c] = lows[slot] if kinds[r] == SMALLEST else highs[slot]
+                    out[c, r + 1] = lows[slot] if kinds[r] == SMALLEST else highs[slot]
                 c += 1
     return n_released
 
@@ -279,22 +237,20 @@ def wanted(state: Any, slot: int, limit: int, prefixes: Array) -> int:
 
 @kernel
 def fold_lists(
-    slots: Array, signs: Array, changes: Array, ends: Array, c_slot: Array, state: Any, references: Array,
-    released: Array, limit: int, prefixes: Array, progress: Array, offsets: Array, out: Array,
+    slots: Array, signs: Array, changes: Array, ends: Array, order: Array, c_slot: Array, state: Any,
+    limit: int, prefixes: Array, progress: Array, offsets: Array, out: Array,
 ) -> tuple[int, int]:  # fmt: skip
     """Write the codes of each cell, in order: all of them, or the first `limit` with ties of the last.
 
-    Stops where `out` is full; called again with the same arguments but `out`, it goes on. Returns a code
-    and, when a change removes what is not there, that change or, when `out` is full, what the cell needs.
+    The cells must be arranged in their order. Stops where `out` is full; called again with the same arguments but
+    `out`, it goes on. Returns a code and, when a change removes what is not there, that change or, when `out` is
+    full, what the cell needs.
     """
     for c in range(progress[CELL], len(ends) + 1):
         stop = ends[c] if c < len(ends) else len(slots)
         for d in range(progress[CHANGE], stop):
-            prefetch(state, slots, changes, d)
-            n_released = change(state, slots[d], changes[d], signs[d], references, released, progress[RELEASED])
-            if n_released < 0:
+            if not change(state, slots, signs, changes, d):
                 return ABSENT, d
-            progress[RELEASED] = n_released
         progress[CHANGE] = stop
         if c < len(ends):
             slot = c_slot[c]

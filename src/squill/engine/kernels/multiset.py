@@ -44,6 +44,7 @@ __all__ = [
     "BLOCKS",
     "CAPACITY",
     "FREE",
+    "GROUP",
     "HEADER",
     "LANES",
     "LEAF",
@@ -62,9 +63,11 @@ __all__ = [
     "code_floats",
     "compact",
     "copy_range",
+    "decode_floats",
     "insert",
     "kth",
     "largest",
+    "locate",
     "prefetch",
     "read_slots",
     "remove",
@@ -90,9 +93,10 @@ FANOUT = NODE // 2 - 1
 THIN_LEAF = LEAF // 4
 THIN_NODE = FANOUT // 4
 
-# Paths lately walked, each with room for six levels. A path: the slot's address, the code, the version for
-# which it holds, the address of its last pair, and for each level a pair, the node and the number of the child.
-N_PATHS = 64
+# Paths lately walked, one per ticket, each with room for six levels. A path: the slot's address, the code, the
+# version for which it holds, the address of its last pair, and for each level a pair, the node and the number of
+# the child.
+N_PATHS = 32  # at least 3 * GROUP: so many operations `prefetch` is ahead of the loop
 PATH = 16
 PATH_CODE = 1
 PATH_VERSION = 2
@@ -360,12 +364,12 @@ def _new_path(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code:
 
 
 @always_inlined
-def _walk(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int) -> int:
+def _walk(arena: NDArray[np.int64], text: ByteStrings | None, at: int, code: int, ticket: int) -> int:
     """Return the address of the path to the leaf of `code` in the tree of the slot at address `at`.
 
     The walk is made once, by `prefetch` if it was called, and remembered until a path may be another.
     """
-    path = PATHS + PATH * ((code ^ code >> 21 ^ code >> 42) & (N_PATHS - 1))
+    path = PATHS + PATH * (ticket & (N_PATHS - 1))
     if arena[path] != at or arena[path + PATH_CODE] != code or arena[path + PATH_VERSION] != arena[VERSION]:
         _new_path(arena, text, at, code, path)
     return path
@@ -489,8 +493,11 @@ def _small_remove(arena: NDArray[np.int64], text: ByteStrings | None, at: int, c
 
 
 @kernel
-def insert(state: MultisetState, slot: int, code: int) -> None:
-    """Add one occurrence of `code` to the multiset of `slot`."""
+def insert(state: MultisetState, slot: int, code: int, ticket: int) -> None:
+    """Add one occurrence of `code` to the multiset of `slot`.
+
+    The ticket is the operation's row where `prefetch` was called for it, else any number.
+    """
     arena, text = state
     at = arena[SLOTS] + 2 * slot
     tag = arena[at + 1]
@@ -501,28 +508,37 @@ def insert(state: MultisetState, slot: int, code: int) -> None:
         _insert_sorted(arena, text, arena[at], n, code)
         arena[at + 1] += ONE
         return
-    if room < TREE or _last_link(arena, _walk(arena, text, at, code)) & COUNT == LEAF:
+    if room < TREE:
         _make_room(arena, text, at, code)
-    path = _walk(arena, text, at, code)
+    path = _walk(arena, text, at, code, ticket)
     link = _last_link(arena, path)
+    if link & COUNT == LEAF:
+        _make_room(arena, text, at, code)
+        path = _walk(arena, text, at, code, ticket)
+        link = _last_link(arena, path)
     _count(arena, path, 1)
     if _insert_sorted(arena, text, link >> LINK, link & COUNT, code) == 0:
         _set_first(arena, path, code)
 
 
 @kernel
-def remove(state: MultisetState, slot: int, code: int) -> bool:
-    """Take one occurrence of `code` away; return False, and change nothing, when there is none."""
+def remove(state: MultisetState, slot: int, code: int, ticket: int) -> bool:
+    """Take one occurrence of `code` away; return False, and change nothing, when there is none.
+
+    The ticket is the operation's row where `prefetch` was called for it, else any number.
+    """
     arena, text = state
     at = arena[SLOTS] + 2 * slot
     if (arena[at + 1] & ROOM) < TREE:
         return _small_remove(arena, text, at, code)
-    if _last_link(arena, _walk(arena, text, at, code)) & COUNT <= THIN_LEAF:
+    path = _walk(arena, text, at, code, ticket)
+    link = _last_link(arena, path)
+    if link & COUNT <= THIN_LEAF:
         _thicken(arena, text, at, code)
         if (arena[at + 1] & ROOM) < TREE:
             return _small_remove(arena, text, at, code)
-    path = _walk(arena, text, at, code)
-    link = _last_link(arena, path)
+        path = _walk(arena, text, at, code, ticket)
+        link = _last_link(arena, path)
     leaf, n = link >> LINK, link & COUNT
     rank = _rank(arena, text, leaf, n, code)
     if rank == 0 or arena[leaf + rank - 1] != code:
@@ -537,19 +553,19 @@ def remove(state: MultisetState, slot: int, code: int) -> bool:
 
 @kernel
 def prefetch(state: MultisetState, slots: NDArray[np.int32], codes: NDArray[np.int64], row: int) -> None:
-    """Ask the memory for what the operations after `row` will touch; to be called before each of them.
+    """Ask the memory for what the operations after `row` will touch; to be called before every eighth (`GROUP`).
 
-    Every eighth call looks ahead, for eight operations each: far ahead for the slots, nearer for their blocks,
+    It looks ahead, for eight operations each: far ahead for the slots, nearer for their blocks,
     and nearest for the leaves. The walks to the leaves stand together so that they wait for memory together.
     Optional: it changes no multiset, and halves the time of a loop whose groups are not in the cache.
     """
-    if row & (GROUP - 1):
-        return
     arena, text = state
     table, n = arena[SLOTS], slots.size
     for i in range(min(row + 3 * GROUP, n), min(row + 4 * GROUP, n)):
         prefetch_word(arena, table + 2 * slots[i])
     for i in range(min(row + 2 * GROUP, n), min(row + 3 * GROUP, n)):
+        if slots[i] == slots[i - 1]:
+            continue
         at = table + 2 * slots[i]
         base, room = arena[at], arena[at + 1] & ROOM
         for line in range(0, min(room, LEAF), LINE):
@@ -557,8 +573,8 @@ def prefetch(state: MultisetState, slots: NDArray[np.int32], codes: NDArray[np.i
     for i in range(min(row + GROUP, n), min(row + 2 * GROUP, n)):
         at = table + 2 * slots[i]
         if (arena[at + 1] & ROOM) >= TREE:
-            leaf = _last_link(arena, _walk(arena, text, at, codes[i])) >> LINK
-            for line in range(0, LEAF, 8):
+            leaf = _last_link(arena, _walk(arena, text, at, codes[i], i)) >> LINK
+            for line in range(0, LEAF, LINE):
                 prefetch_word(arena, leaf + line)
 
 
@@ -590,9 +606,10 @@ def largest(state: MultisetState, slot: int) -> int:
     return arena[node + n - 1]
 
 
-@inlined
-def _locate(arena: NDArray[np.int64], slot: int, k: int) -> tuple[int, int]:
+@kernel
+def locate(state: MultisetState, slot: int, k: int) -> tuple[int, int]:
     """Return the address of the code at position `k` and how many codes its block has from there."""
+    arena = state[0]
     at = arena[SLOTS] + 2 * slot
     node, tag = arena[at], arena[at + 1]
     n = tag >> 16
@@ -616,7 +633,7 @@ def _locate(arena: NDArray[np.int64], slot: int, k: int) -> tuple[int, int]:
 def kth(state: MultisetState, slot: int, k: int) -> int:
     """Return the code at position `k` of `slot`, counted from 0; ``0 <= k < size`` must hold."""
     arena = state[0]
-    return arena[_locate(arena, slot, k)[0]]
+    return arena[locate(state, slot, k)[0]]
 
 
 @kernel
@@ -626,7 +643,7 @@ def copy_range(state: MultisetState, slot: int, k: int, n: int, out: NDArray[np.
     n = max(min(n, size(state, slot) - k), 0)
     done = 0
     while done < n:
-        at, run = _locate(arena, slot, k + done)
+        at, run = locate(state, slot, k + done)
         run = min(run, n - done)
         for j in range(run):
             out[done + j] = arena[at + j]
@@ -721,10 +738,11 @@ def apply_changes(
 ) -> int:
     """Insert where the sign is positive, else remove; return the first row not found, or -1."""
     for row in range(slots.size):
-        prefetch(state, slots, codes, row)
+        if row & (GROUP - 1) == 0:
+            prefetch(state, slots, codes, row)
         if signs[row] > 0:
-            insert(state, slots[row], codes[row])
-        elif not remove(state, slots[row], codes[row]):
+            insert(state, slots[row], codes[row], row)
+        elif not remove(state, slots[row], codes[row], row):
             return row
     return -1
 
@@ -747,3 +765,10 @@ def code_floats(bits: NDArray[np.int64], out: NDArray[np.int64]) -> None:
             out[row] = NOT_A_NUMBER
         else:
             out[row] = magnitude if bits[row] >= 0 or magnitude == 0 else ~magnitude
+
+
+@kernel
+def decode_floats(codes: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+    """Turn codes into the bits of their floats."""
+    for row in range(codes.size):
+        out[row] = codes[row] ^ ((codes[row] >> 63) & MAGNITUDE)

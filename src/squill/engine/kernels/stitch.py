@@ -39,8 +39,8 @@ def stitch_instants(
                 if size(open_starts, group) == 0:
                     return -1
                 start = smallest(open_starts, group)
-                remove(open_starts, group, start)
-                insert(ended, slot, start)
+                remove(open_starts, group, start, 0)
+                insert(ended, slot, start, 0)
                 pending[0] += 1
             d += 1
         if i < n_instants:
@@ -49,12 +49,12 @@ def stitch_instants(
                 t = c_time[c]
                 while size(ended, slot) > 0:
                     start = smallest(ended, slot)
-                    remove(ended, slot, start)
+                    remove(ended, slot, start, 0)
                     pending[0] -= 1
                     if begun[slot] > 0:
                         begun[slot] -= 1
                         pending[0] -= 1
-                        insert(open_starts, group_now[slot], start)
+                        insert(open_starts, group_now[slot], start, 0)
                     else:
                         sync[n_rows] = t
                         other[n_rows] = start
@@ -63,7 +63,7 @@ def stitch_instants(
                 while begun[slot] > 0:
                     begun[slot] -= 1
                     pending[0] -= 1
-                    insert(open_starts, group_now[slot], t)
+                    insert(open_starts, group_now[slot], t, 0)
                     sync[n_rows] = t
                     other[n_rows] = 2**63 - 1
                     row_slot[n_rows] = slot

@@ -34,10 +34,10 @@ def fold(state: MultisetState, slots: NDArray[np.int32], signs: NDArray[np.int8]
         prefetch(state, slots, codes, row)
         slot = slots[row]
         if signs[row] > 0:
-            insert(state, slot, codes[row])
+            insert(state, slot, codes[row], row)
         elif signs[row] == 0:
             clear(state, slot)
-        elif not remove(state, slot, codes[row]):
+        elif not remove(state, slot, codes[row], row):
             return row
         n = size(state, slot)
         out[row, 0] = n
