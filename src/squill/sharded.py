@@ -14,7 +14,7 @@ from squill.plan.build.aggregation import keys_first, union
 from squill.plan.build.meeting import check_keys_alike, meeting
 from squill.plan.build.sources import brought_source, elsewhere_source
 from squill.plan.dataset import Dataset, stored_sources
-from squill.plan.fragments import explain_fragments, fragments_of
+from squill.plan.fragments import fragments_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
 from squill.plan.nodes.tables import ElsewhereSource
@@ -212,8 +212,14 @@ class ShardedStream:
             )
 
     def explain(self) -> str:
-        """Return the plan as text: its fragments, where their rows live, and how they move."""
-        return explain_fragments(self._node)
+        """Return the plan as text: its fragments, where their rows live, and how they move.
+
+        After ``~`` stands what is estimated of sources and movements, from what files say of themselves and by simple
+        rules (a filter keeps a third of the rows); no data is read.
+        """
+        from squill.runtime.estimate import explain_with_sizes
+
+        return explain_with_sizes(self._node)
 
     def collect(self, *, sort: bool = False) -> pl.DataFrame:
         """Run the plan and return the answer, ordered by start (`sort=True`: by every column)."""

@@ -33,12 +33,13 @@ def test_explain_shows_fragments_and_movements(cluster: sq.Cluster) -> None:
 fragment 1 on 2 shards
   select(columns=[ad])  -> ad: String  [Int64; ends known, duration 10]
     with_duration(duration=10)  -> ad: String, x: Int64  [Int64; ends known, duration 10]
-      frame_source(clicks, start=t, 2 columns)  -> ad: String, x: Int64  [Int64; ends known, duration 1]
-  -> channel 1: redistribute by ad to 2 shards
+      frame_source(clicks, start=t, 2 columns)  -> ad: String, x: Int64  [Int64; ends known, duration 1]  \
+~2 rows, ~34 B
+  -> channel 1: redistribute by ad to 2 shards, ~2 rows, ~34 B
 fragment 2 on 2 shards
   aggregate(keys=[ad], count=count())  -> ad: String, count: Int64  [Int64; edges]
     shard_input(rows of fragment 1, 1 columns)  -> ad: String  [Int64; ends known, duration 10]
-  -> the answer"""
+  -> the answer, ~2 rows, ~50 B"""
     )
 
 
@@ -51,15 +52,15 @@ fragment 1 on 2 shards
   aggregate(keys=[ad], count()=count(), sum(cents, where=[(col("cents")) > (dyn int: 0)])=sum(cents, wide=True, \
 where=[(col("cents")) > (dyn int: 0)]))  -> ad: String, count(): Int64, \
 sum(cents, where=[(col("cents")) > (dyn int: 0)]): Decimal(precision=38, scale=0)  [relational]
-    frame_source(ads, 2 columns)  -> ad: String, cents: Int64  [relational]
-  -> channel 1: redistribute by ad to 2 shards
+    frame_source(ads, 2 columns)  -> ad: String, cents: Int64  [relational]  ~1 row, ~9 B
+  -> channel 1: redistribute by ad to 2 shards, ~1 row, ~41 B
 fragment 2 on 2 shards
   aggregate(keys=[ad], n=sum(count()), \
 spent=sum(sum(cents, where=[(col("cents")) > (dyn int: 0)]), narrow=True))  \
 -> ad: String, n: Int64, spent: Int64  [relational]
     shard_input(rows of fragment 1, 3 columns)  -> ad: String, count(): Int64, \
 sum(cents, where=[(col("cents")) > (dyn int: 0)]): Decimal(precision=38, scale=0)  [relational]
-  -> the answer"""
+  -> the answer, ~1 row, ~33 B"""
     )
 
 

@@ -25,7 +25,7 @@ from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
 from squill.time import MINUS_INFINITY
 
-__all__ = ["file_batches", "needed_columns", "parts_of", "pieces_of"]
+__all__ = ["file_batches", "parts_of", "pieces_of"]
 
 PIECE_ROWS = 262_144
 """Row groups smaller than this are read together."""
@@ -122,15 +122,6 @@ def _pieces_of_part(part: FilePart, source: FileSource) -> list[FilePart]:
     return [FilePart(part.path, piece.first, piece.rows, piece.low) for piece in joined_groups(groups, PIECE_ROWS)]
 
 
-def needed_columns(source: FileSource) -> list[str]:
-    """Return the columns that must be read."""
-    times = () if source.lifetime is None else source.lifetime.roots
-    promised = (*source.promises.sorted_by, *source.promises.packed, *source.promises.unique)
-    checked = () if source.promises.trust else promised
-    needed = {*source.schema, *times, *checked}
-    return [name for name in source.columns if name in needed] or list(source.columns)[:1]
-
-
 def _frames(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
     try:
         if source.format in TYPED and not (is_local(part.path) and (part.is_whole or source.format == "parquet")):
@@ -139,7 +130,7 @@ def _frames(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
             lazy = _scanned(source, part)
             if source.predicate is not None:
                 lazy = lazy.filter(source.predicate.expr)
-            names = needed_columns(source)
+            names = source.needed
             yield from lazy.select(names).collect_batches(chunk_size=CHUNK_ROWS, maintain_order=True)
     except (pl.exceptions.PolarsError, *READ_ERRORS) as error:
         raise _read_error(source, part, error) from error
@@ -154,7 +145,7 @@ def _scanned(source: FileSource, part: FilePart) -> pl.LazyFrame:
 
 
 def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
-    names = needed_columns(source)
+    names = source.needed
     filtered = () if source.predicate is None else source.predicate.roots
     read = list(dict.fromkeys((*names, *filtered)))
     for frame in arrow_frames(part, source.format, source.columns, read, CHUNK_ROWS):

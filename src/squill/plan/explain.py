@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from squill.plan.node import Node
 
 __all__ = ["explain", "node_line"]
 
 
-def explain(root: Node) -> str:
+def explain(root: Node, note: Callable[[Node], str] | None = None) -> str:
     """Return the plan as an indented tree; a node that is used twice is written once and referred to.
 
-    The line says what the node does, then the columns it gives, then what is known of its lifetimes.
+    The line says what the node does, then the columns it gives, then what is known of its lifetimes, and last what
+    `note` says of the node, if it says anything.
     """
     uses = _count_uses(root)
     numbers: dict[int, int] = {}
@@ -25,7 +28,8 @@ def explain(root: Node) -> str:
         if uses[id(node)] > 1:
             numbers[id(node)] = len(numbers) + 1
             mark = f"#{numbers[id(node)]} "
-        lines.append(f"{indent}{mark}{node_line(node)}")
+        noted = "" if note is None else note(node)
+        lines.append(f"{indent}{mark}{node_line(node)}{'  ' if noted else ''}{noted}")
         for parent in node.inputs:
             write(parent, depth + 1)
 

@@ -8,6 +8,7 @@ from 1 in the order in which they can run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from squill.errors import InternalError
@@ -22,7 +23,7 @@ from squill.plan.rewrite import rewrite
 from squill.plan.routing import FLAT, HashRouting, MulticastRouting, Routing
 from squill.plan.schema import Schema
 
-__all__ = ["Channel", "Fragment", "ShardedPlan", "explain_fragments", "fragments_of", "sources_of"]
+__all__ = ["Channel", "Fragment", "ShardedPlan", "explain_fragments", "explain_plan", "fragments_of", "sources_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,11 +195,20 @@ def _needed_placements(root: Node) -> set[int]:
 
 def explain_fragments(root: Node) -> str:
     """Return the plan as text, fragment by fragment in the order in which they run."""
-    return "\n".join(map(_explain_one, fragments_of(root).fragments))
+    return explain_plan(fragments_of(root))
 
 
-def _explain_one(fragment: Fragment) -> str:
-    sent = [f"  -> channel {channel.number}: {channel.routing}" for channel in fragment.outputs]
-    plan = "\n".join(f"  {line}" for line in explain(fragment.root).splitlines())
-    lines = [f"{fragment.title} on {fragment.layout}", plan, *(sent or ["  -> the answer"])]
-    return "\n".join(lines)
+def explain_plan(plan: ShardedPlan, note: Callable[[Node | Channel | Fragment], str] = lambda _: "") -> str:
+    """Return the fragments as text; `note` says more of nodes, of channels and of the last fragment, the answer."""
+    return "\n".join(_explain_one(fragment, note) for fragment in plan.fragments)
+
+
+def _explain_one(fragment: Fragment, note: Callable[[Node | Channel | Fragment], str]) -> str:
+    sent = [f"  -> channel {item.number}: {item.routing}{_after_comma(note(item))}" for item in fragment.outputs]
+    plan = "\n".join(f"  {line}" for line in explain(fragment.root, note).splitlines())
+    lines = [f"{fragment.title} on {fragment.layout}", plan]
+    return "\n".join([*lines, *(sent or [f"  -> the answer{_after_comma(note(fragment))}"])])
+
+
+def _after_comma(text: str) -> str:
+    return f", {text}" if text else ""

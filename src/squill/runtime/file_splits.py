@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import polars as pl
 
 from squill.engine.file_ranges import batch_parts, line_parts
-from squill.engine.files import needed_columns
 from squill.engine.row_groups import RowGroups, joined_groups, row_groups
 from squill.errors import SourceReadError
 from squill.plan.build.files import first_line, scan_files, unreadable_hint
@@ -65,8 +64,7 @@ def _parts(source: FileSource, shards: int) -> list[Weighed]:
         total = sum(file_size(path) for path in source.paths)
         part_bytes = min(PART_BYTES, max(LEAST_BYTES, total // (PARTS_PER_SHARD * shards)))
         return [part for path in source.paths for part in _parts_of_bytes(path, source.format, part_bytes)]
-    needed = needed_columns(source)
-    groups = {path: row_groups(path, source, needed) for path in source.paths}
+    groups = {path: row_groups(path, source, source.needed) for path in source.paths}
     total = sum(group.rows for found in groups.values() for group in found or ())
     rows = min(PART_ROWS, total // (PARTS_PER_SHARD * shards))
     return [part for path in source.paths for part in _parts_of_groups(path, groups[path], rows)]

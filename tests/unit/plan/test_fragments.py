@@ -85,9 +85,9 @@ def test_explain_shows_fragments_and_movements(clicks: sq.ShardedStream) -> None
     text = clicks.rekey("ad").redistribute(3).query(lambda g: g.count()).explain()
     lines = [line for line in text.splitlines() if not line.startswith("    ")]
     assert lines[0] == "fragment 1 on 2 shards"
-    assert lines[2] == "  -> channel 1: redistribute by ad to 3 shards"
+    assert lines[2] == "  -> channel 1: redistribute by ad to 3 shards, ~2 rows, ~34 B"
     assert lines[3] == "fragment 2 on 3 shards"
-    assert lines[-1] == "  -> the answer"
+    assert lines[-1] == "  -> the answer, ~2 rows, ~50 B"
 
 
 def test_stream_sent_two_ways_is_computed_once(clicks: sq.ShardedStream) -> None:

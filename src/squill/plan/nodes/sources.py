@@ -239,6 +239,14 @@ class FileSource(Source):
         payload = Source.schema.func(self)  # type: ignore[attr-defined]
         return payload if self.read is None else payload.only(name for name in payload if name in self.read)
 
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """The files' columns that must be read."""
+        times = () if self.lifetime is None else self.lifetime.roots
+        promised = (*self.promises.sorted_by, *self.promises.packed, *self.promises.unique)
+        needed = {*self.schema, *times, *(() if self.promises.trust else promised)}
+        return tuple(name for name in self.columns if name in needed) or self.columns.names[:1]
+
     def details(self) -> str:
         shown = Source.details(self)
         files = self.paths[0] if len(self.paths) == 1 else f"{len(self.paths)} files"
