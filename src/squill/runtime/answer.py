@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from squill.engine.batch import Batch
@@ -18,7 +18,7 @@ from squill.engine.egress import CollectSink
 from squill.engine.operator import Operator
 from squill.plan.node import Node
 
-__all__ = ["Answer", "CollectAnswer", "OnReceipt", "Part", "Receipt"]
+__all__ = ["Answer", "CollectAnswer", "OnReceipt", "Part", "Receipt", "handed_over"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,14 @@ class Receipt:
 
 
 OnReceipt = Callable[[Receipt], object]
+
+
+def handed_over(receipt: Receipt, on_receipt: OnReceipt | None) -> Receipt:
+    """Give the receipt to who wants it at once; return what the run is still to hold of it."""
+    if on_receipt is None:
+        return receipt
+    on_receipt(receipt)
+    return replace(receipt, pieces=())
 
 
 class Part(Protocol):

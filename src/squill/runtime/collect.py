@@ -15,7 +15,7 @@ from squill.engine.egress import result_frame
 from squill.exchange.merge import merge_by_time
 from squill.plan.fragments import ShardedPlan
 from squill.runtime.answer import CollectAnswer, Receipt
-from squill.runtime.progress import progress_line
+from squill.runtime.progress import progress_bar
 from squill.runtime.report import RunReport, Work
 from squill.runtime.runtime import Runtime
 from squill.runtime.threads import run_on_threads
@@ -40,8 +40,8 @@ class Run:
 
 def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool) -> pl.DataFrame:
     """Run the plan and return its rows, ordered by start; with `sort` by start, end, then the columns."""
-    with progress_line() as line:
-        receipts = runtime.run(plan, CollectAnswer(), line)
+    with progress_bar() as bar:
+        receipts = runtime.run(plan, CollectAnswer(), bar)
     frame = _answer(receipts, plan)
     if sort and frame.width:
         frame = frame.sort(frame.columns, nulls_last=False)
@@ -52,8 +52,8 @@ def run(runtime: Runtime, plan: ShardedPlan) -> Run:
     """Run the plan and return its rows, ordered by start, with a report."""
     works: list[Work] = []
     begin = time.perf_counter()
-    with progress_line() as line:
-        receipts = runtime.run(plan, CollectAnswer(), line, works=works)
+    with progress_bar() as bar:
+        receipts = runtime.run(plan, CollectAnswer(), bar, works=works)
     frame = decoded(_answer(receipts, plan), plan.answer.root.codecs)
     return Run(frame, RunReport(works, time.perf_counter() - begin))
 

@@ -16,7 +16,7 @@ from squill.plan.build.movement import refuse_bound_columns
 from squill.plan.dataset import Dataset
 from squill.plan.fragments import fragments_of
 from squill.runtime.answer import CollectAnswer, Receipt
-from squill.runtime.progress import progress_line
+from squill.runtime.progress import progress_bar
 from squill.runtime.runtime import Runtime
 from squill.runtime.store import Wanted, described, new_version
 from squill.runtime.stored_answer import WrittenFile
@@ -67,8 +67,8 @@ def hold(runtime: Runtime, wanted: Wanted) -> Dataset:
     """Run the plan and keep its answer as a frame, in which the rows of each shard stand together."""
     refuse_bound_columns(wanted.node.schema, wanted.operator)
     plan = fragments_of(wanted.node)
-    with progress_line() as line:
-        receipts = runtime.run(plan, CollectAnswer(), line)
+    with progress_bar() as bar:
+        receipts = runtime.run(plan, CollectAnswer(), bar)
     frames = [_frame(receipt, wanted) for receipt in receipts]
     notes = [
         Receipt(shard=receipt.shard, note=_note(receipt, frame))

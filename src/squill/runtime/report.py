@@ -24,6 +24,8 @@ SKEWED = 1.5
 class Work:
     """What one shard of one fragment did; times in seconds.
 
+    ``rows_read`` counts those of ``rows_in`` that come from stored sources.
+
     ``read``     reading and decoding what it was given, in time order.
     ``compute``  pushing it through the plan.
     ``move``     encoding and sending; where rows pass by reference, waiting for room.
@@ -35,6 +37,7 @@ class Work:
     fragment: int
     shard: int
     rows_in: int = 0
+    rows_read: int = 0
     rows_out: int = 0
     bytes_out: int = 0
     read: float = 0.0

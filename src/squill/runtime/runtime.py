@@ -44,7 +44,8 @@ class Runtime(Protocol):
     ) -> list[Receipt]:
         """Run the plan, give its rows to `answer`, and return a receipt of each shard, in their order.
 
-        ``on_receipt``  is told of receipts as shards finish, from any thread.
+        ``on_receipt``  is given the receipts as shards finish, from any thread, and may take its time; their rows
+                        are not returned then, so that nobody holds all of them.
         ``stop``        once set, the work ends as soon as can be, with `Halted`.
         ``works``       is given what each shard of each fragment did.
         """

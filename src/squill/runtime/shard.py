@@ -15,6 +15,7 @@ from squill.engine.operator import Operator
 from squill.engine.run import source_arrivals
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, Source
+from squill.plan.nodes.movement import ShardInput
 from squill.runtime.report import Work
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY, MINUS_INFINITY
@@ -66,11 +67,14 @@ def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: 
     `inboxes` stand in the order of the plan's sources; `checkpoint` is called between batches and may raise to
     stop the work; `work` is told what is done.
     """
-    entries = [entry for _, entry in compile_plan(root, sink).entries]
-    open_inputs = list(zip(inboxes, entries, strict=True))
+    entries = compile_plan(root, sink).entries
+    open_inputs = [
+        (inbox, entry, not isinstance(source, ShardInput))
+        for inbox, (source, entry) in zip(inboxes, entries, strict=True)
+    ]
     while open_inputs:
         current = min(open_inputs, key=lambda item: item[0].clock)
-        inbox, entry = current
+        inbox, entry, is_stored = current
         checkpoint()
         begin = time.perf_counter()
         batches = inbox.take()
@@ -81,6 +85,7 @@ def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: 
             work.wait += seconds
         for batch in batches:
             work.rows_in += len(batch)
+            work.rows_read += len(batch) if is_stored else 0
             entry.push(batch)
         entry.advance(inbox.clock)
         if inbox.clock == INFINITY:

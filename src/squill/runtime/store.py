@@ -18,7 +18,7 @@ from squill.plan.node import Node
 from squill.plan.placement import layout_of, placement_of
 from squill.plan.schema import Schema
 from squill.runtime.answer import Receipt
-from squill.runtime.progress import progress_line
+from squill.runtime.progress import progress_bar
 from squill.runtime.removal import remove_folder
 from squill.runtime.runtime import Runtime
 from squill.runtime.staging import Staging
@@ -56,8 +56,8 @@ def store(runtime: Runtime, wanted: Wanted) -> Dataset:
     with Staging(Path(wanted.path), wanted.mode, wanted.operator) as staging:
         attempts = staging.folder / "attempts"
         attempts.mkdir()
-        with progress_line() as line:
-            receipts = runtime.run(plan, StoredAnswer(folder=str(attempts), format=wanted.format), line)
+        with progress_bar() as bar:
+            receipts = runtime.run(plan, StoredAnswer(folder=str(attempts), format=wanted.format), bar)
         dataset = described(wanted, str(staging.target), receipts)
         _name_files(staging.folder, dataset, receipts)
         # Without it, an attempt that does not count and is still running has nowhere to write.

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine.row_groups import row_groups
 from squill.plan.fragments import fragments_of, sources_of
 from squill.runtime import estimate
 from squill.runtime.estimate import Size, known_rows, sizes_of
@@ -36,9 +38,9 @@ def test_explain_marks_sources_channels_and_the_answer(cluster: sq.Cluster) -> N
     keyed = cluster.from_frame(FRAME, start="t").query(lambda s: s.where(sq.col("x") > 1).select("k")).rekey("k")
     assert keyed.redistribute().query(lambda g: g.count()).explain().splitlines() == [
         "fragment 1 on 2 machines of 2 shards",
-        '  select(columns=[k])  -> k: Int64  [Int64; ends known, duration 1]',
-        '    frame_source(frame, start=t, 2 columns, only [(col("x")) > (dyn int: 1)])  -> k: Int64, x: Float64'
-        "  [Int64; ends known, duration 1]  ~300 rows, ~21.6 kB",
+        "  select(columns=[k])  -> k: Int64  [Int64; ends known, duration 1]",
+        """    frame_source(frame, start=t, 2 columns, only [(col("x")) > (dyn int: 1)])  -> k: Int64, x: Float64  \
+[Int64; ends known, duration 1]  ~300 rows, ~21.6 kB""",
         "  -> channel 1: redistribute by k to 2 machines of 2 shards, ~300 rows, ~7.2 kB",
         "fragment 2 on 2 machines of 2 shards",
         "  aggregate(keys=[k], count=count())  -> k: Int64, count: Int64  [Int64; edges]",
@@ -95,7 +97,12 @@ def test_other_files_are_counted_or_guessed(
     for part in range(2):
         half = FRAME[part * 450 : part * 450 + 450]
         path = tmp_path / f"{part}.{suffix}"
-        {"arrow": half.write_ipc, "csv": half.write_csv, "ndjson": half.write_ndjson}[suffix](path)
+        if suffix == "arrow":
+            half.write_ipc(path)
+        elif suffix == "csv":
+            half.write_csv(path)
+        else:
+            half.write_ndjson(path)
     (found,) = rows(cluster.scan(tmp_path, start="t"))
     assert found is not None
     assert low <= found <= high
@@ -107,9 +114,13 @@ def test_of_many_files_a_sample_is_looked_at(
     for part in range(9):
         FRAME[part * 100 : part * 100 + 100].write_parquet(tmp_path / f"{part}.parquet")
     looked: list[str] = []
-    original = estimate.row_groups
+
+    def look(path: str, *rest: Any) -> Any:
+        looked.append(path)
+        return row_groups(path, *rest)
+
     monkeypatch.setattr(estimate, "SAMPLED_FILES", 3)
-    monkeypatch.setattr(estimate, "row_groups", lambda path, *rest: looked.append(path) or original(path, *rest))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(estimate, "row_groups", look)
     assert rows(cluster.scan(tmp_path, start="t")) == [900]
     assert [Path(path).name for path in looked] == ["0.parquet", "3.parquet", "6.parquet"]
 

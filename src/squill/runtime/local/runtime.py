@@ -13,9 +13,10 @@ from squill.plan.fragments import Channel, Fragment, ShardedPlan
 from squill.plan.layout import Layout
 from squill.plan.nodes import Source
 from squill.plan.schema import Schema
-from squill.runtime.answer import Answer, OnReceipt, Receipt
+from squill.runtime.answer import Answer, OnReceipt, Receipt, handed_over
+from squill.runtime.estimate import known_rows
 from squill.runtime.machine import Machine, Ports
-from squill.runtime.progress import OnProgress, Progress
+from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.splits import splits_of_fragment
@@ -65,9 +66,12 @@ class LocalRuntime:
         def open_ports(fragment: Fragment, shard: int) -> Iterator[Ports]:
             yield _LocalPorts(lambda leaf: splits[fragment.number, leaf][shard], on_receipt)
 
-        def on_done(count: int) -> None:
-            if on_progress is not None:
-                on_progress(Progress(stage=1, stages=1, done=count, shards=total))
+        done = 0
+
+        def look() -> Progress:
+            # Each shard counts for itself, and nobody waits for the sum: it may be a batch behind.
+            rows = sum(work.rows_read for work in machine.works)
+            return Progress(stage=1, stages=1, done=done, shards=total, rows=rows)
 
         machine = Machine(
             plan.fragments,
@@ -76,7 +80,14 @@ class LocalRuntime:
             answer=answer,
             cores=self.shards,
         )
-        results = machine.run(open_ports, on_done=on_done, stop=stop)
+        with reporting(look, on_progress, lambda: known_rows(plan)) as tell:
+
+            def on_done(count: int) -> None:
+                nonlocal done
+                done = count
+                tell()
+
+            results = machine.run(open_ports, on_done=on_done, stop=stop)
         if works is not None:
             works.extend(machine.works)
         return [receipt for receipt in results if receipt is not None]
@@ -111,6 +122,4 @@ class _LocalPorts:
         raise InternalError(f"channel {channel.number} leads out of a process that is alone")
 
     def result(self, receipt: Receipt | None) -> Receipt | None:
-        if receipt is not None and self._on_receipt is not None:
-            self._on_receipt(receipt)
-        return receipt
+        return None if receipt is None else handed_over(receipt, self._on_receipt)
