@@ -247,7 +247,9 @@ class ShardedStream:
     def batches(self) -> Iterator[pl.DataFrame]:
         """Run the plan and yield the answer in frames, one per shard that has rows, as shards finish.
 
-        On Spark they come when the last stage is done. Leaving the loop stops the run.
+        In which order shards finish is not said; the rows of a frame are ordered by start. On Spark they come as
+        tasks of the last stage finish (over Spark Connect, when all have). A few frames are held; then the run, or
+        on Spark rows in files, wait for the loop. Leaving it stops the run and cancels its jobs.
         """
         from squill.runtime.batches import batches
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import polars as pl
@@ -72,12 +73,46 @@ def test_bad_row_names_fragment_and_shard(spark_cluster: sq.Cluster) -> None:
 
 
 def test_progress_is_told_from_the_files(spark_cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squill.runtime.spark.runtime.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("squill.runtime.progress.POLL_SECONDS", 0.001)
     seen: list[Progress] = []
-    plan = CASES["integer keys, microseconds in a zone"].sharded(spark_cluster).plan
+    case = CASES["integer keys, microseconds in a zone"]
+    plan = case.sharded(spark_cluster).plan
     spark_cluster.runtime.run(fragments_of(plan), CollectAnswer(), seen.append)
     assert {(item.stage, item.stages, item.shards) for item in seen} == {(1, 2, 2), (2, 2, 2)}
     assert all(0 <= item.done <= 2 for item in seen)
+    assert seen[0].rows == 0
+    in_the_end = {item.rows for item in seen if item.stage == 2}
+    assert len(in_the_end) == 1, "only the first stage reads"
+    assert 0 < in_the_end.pop() <= case.frame.height  # type: ignore[operator]
+
+
+def test_progress_through_the_shuffle_is_told_by_spark(
+    spark_cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("squill.runtime.progress.POLL_SECONDS", 0.001)
+    seen: list[Progress] = []
+    cluster = sq.spark(session_of(spark_cluster), machines=2, channel="shuffle")
+    plan = CASES["integer keys, microseconds in a zone"].sharded(cluster).plan
+    cluster.runtime.run(fragments_of(plan), CollectAnswer(), seen.append)
+    assert {(item.stage, item.stages, item.shards) for item in seen} == {(1, 2, 2), (2, 2, 2)}
+    assert [item.stage for item in seen] == sorted(item.stage for item in seen)
+
+
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_bar_on_a_terminal(spark_cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch, channel: str) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("SQUILL_PROGRESS", "on")
+    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setattr("squill.runtime.progress.PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("squill.runtime.progress.POLL_SECONDS", 0.01)
+    runtime = runtime_of(spark_cluster)
+    cluster = sq.spark(runtime.session, machines=2, folder=runtime.folder, channel=channel)
+    CASES["integer keys, microseconds in a zone"].sharded(cluster).collect()
+    written = terminal.getvalue()
+    assert "stage 2 of 2" in written
+    assert "of 2 shards" in written
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1, "the cursor is there again"
 
 
 def test_tasks_read_their_own_files(spark_cluster: sq.Cluster, tmp_path: Path) -> None:

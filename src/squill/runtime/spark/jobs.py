@@ -1,21 +1,170 @@
-"""Spark jobs that end with the run they belong to, and what is said when one fails."""
+"""Spark jobs that end with the run they belong to, what their tasks return, and what is said when one fails."""
 
 from __future__ import annotations
 
+import random
+import struct
+import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import IO, Any, Generic, TypeVar
+
+import pyarrow as pa
+from pyspark.errors import PySparkRuntimeError
+from pyspark.errors.exceptions.captured import unwrap_spark_exception
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+from pyspark.util import _load_from_socket
 
 from squill.errors import ShardError
+from squill.exchange.flow import Halted
 from squill.plan.fragments import Fragment
 from squill.runtime.spark.kinds import is_connect
 
-__all__ = ["failed_without_a_word", "jobs_of_one_run"]
+__all__ = ["Jobs", "failed_without_a_word", "filler", "filler_rows", "jobs_of_one_run"]
+
+LOOK_SECONDS = 0.1
+
+FILLER_BYTES = 1 << 14
+FILLED_TASKS = 64
+
+
+def filler(schema: pa.Schema, column: str, rows: int) -> pa.RecordBatch:
+    """Return rows of nulls that push what a task has returned before them on to the driver.
+
+    Spark writes what tasks return through a buffer of 8 KiB, which it does not flush before the last task, in batches
+    of so many rows. So the last of these rows, in a batch of its own, has more bytes than the buffer in a binary
+    `column`.
+    """
+    nulls = {entry.name: pa.nulls(rows, entry.type) for entry in schema}
+    # Random, so that no compression makes little of it.
+    data = random.Random(0).randbytes(FILLER_BYTES)
+    nulls[column] = pa.concat_arrays([pa.nulls(rows - 1, pa.binary()), pa.array([data], pa.binary())])
+    return pa.RecordBatch.from_pydict(nulls, schema=schema)
+
+
+def filler_rows(session: Any, tasks: int) -> int:
+    """Return how many rows of filling each task adds; none where batches of the session have no end.
+
+    Nor where there are many tasks: what one returns is pushed on by the next, and filling is most of a megabyte,
+    of which Spark takes a bounded sum.
+    """
+    if tasks > FILLED_TASKS:
+        return 0
+    return max(0, int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")))
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Arrived(Generic[T]):
+    """One item; none is the end, and perhaps a failure."""
+
+    items: list[T]
+    failure: BaseException | None = None
+
+
+class Jobs:
+    """The jobs of one run.
+
+    ``tag``  what marks them.
+    """
+
+    def __init__(
+        self, tag: str, context: Any | None, cancel: Callable[[str], object], stop: threading.Event | None
+    ) -> None:
+        self.tag = tag
+        self._context = context
+        self._cancel = cancel
+        self._stop = stop
+        self._readers: list[threading.Thread] = []
+
+    def read(self, table: Any, reader: Callable[[Iterator[pa.RecordBatch]], Iterator[T]]) -> Iterator[T]:
+        """Run the job of a DataFrame and yield what `reader` makes of its rows.
+
+        It is given them as tasks finish, those of one task in order, and runs on a thread of its own, that takes
+        them at once, whatever becomes of them here: Spark's scheduler writes them itself, and would wait. So what it
+        yields must be little. When the run is to stop, `Halted` is raised. Where Spark is elsewhere (Connect), rows
+        come when all tasks are done.
+        """
+        java = getattr(table, "_jdf", None)
+        if java is None:  # Spark Connect
+            yield from reader(iter(table.toArrow().to_batches()))
+            return
+        # The job is started by this thread, whose tag it gets.
+        port, secret, server = java.collectAsArrowToPython()
+        arrived: SimpleQueue[_Arrived[T]] = SimpleQueue()
+
+        def work() -> None:
+            end: _Arrived[T] = _Arrived([])
+            try:
+                try:
+                    with _load_from_socket((port, secret), _AsTheyCome()) as stream:
+                        for item in reader(stream):
+                            arrived.put(_Arrived([item]))
+                finally:
+                    with unwrap_spark_exception():
+                        server.getResult()  # raises what the job failed with
+            except BaseException as error:  # noqa: BLE001  (raised below)
+                end = _Arrived([], error)
+            arrived.put(end)
+
+        thread = threading.Thread(target=work, name="spark-rows", daemon=True)
+        thread.start()
+        self._readers.append(thread)
+        while (next_one := self._next(arrived)).items:
+            yield from next_one.items
+        if next_one.failure is not None:
+            raise next_one.failure
+
+    def _next(self, arrived: SimpleQueue[_Arrived[T]]) -> _Arrived[T]:
+        while True:
+            if self._stop is not None and self._stop.is_set():
+                raise Halted
+            try:
+                return arrived.get(timeout=LOOK_SECONDS)
+            except Empty:
+                continue
+
+    def stages(self) -> list[tuple[int, int]]:
+        """Return of each stage that has begun how many of its tasks are done, and how many there are."""
+        if self._context is None:
+            return []
+        tracker = self._context._jsc.sc().statusTracker()
+        known = [tracker.getJobInfo(job) for job in tracker.getJobIdsForTag(self.tag)]
+        numbers = sorted({number for job in known if job.isDefined() for number in job.get().stageIds()})
+        stages = [tracker.getStageInfo(number) for number in numbers]
+        return [
+            (stage.get().numCompletedTasks(), stage.get().numTasks())
+            for stage in stages
+            if stage.isDefined() and stage.get().submissionTime()
+        ]
+
+    def cancel(self) -> None:
+        """Cancel all jobs, also those that are just about to begin, and wait until nobody reads of them."""
+        self._cancel(self.tag)
+        while any(thread.is_alive() for thread in self._readers):
+            for thread in self._readers:
+                thread.join(LOOK_SECONDS)
+            self._cancel(self.tag)
+
+
+class _AsTheyCome(ArrowStreamSerializer):
+    """Reads what `collectAsArrowToPython` writes: batches in the order in which tasks finish, then their numbers."""
+
+    def load_stream(self, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        yield from super().load_stream(stream)
+        (count,) = struct.unpack("!i", stream.read(4))
+        if count < 0:
+            raise PySparkRuntimeError("the job has failed")  # the server says why
+        stream.read(4 * count)
 
 
 @contextmanager
-def jobs_of_one_run(session: Any) -> Iterator[None]:
+def jobs_of_one_run(session: Any, stop: threading.Event | None = None) -> Iterator[Jobs]:
     """Mark the jobs that are started in context; when it is left by an error, also Ctrl-C, they are cancelled.
 
     A job that nobody waits for any more would go on, and write into a folder that is gone.
@@ -27,10 +176,11 @@ def jobs_of_one_run(session: Any) -> Iterator[None]:
     remove = session.removeTag if context is None else context.removeJobTag
     cancel = session.interruptTag if context is None else context.cancelJobsWithTag
     add(tag)
+    jobs = Jobs(tag, context, cancel, stop)
     try:
-        yield
+        yield jobs
     except BaseException as error:
-        cancel(tag)
+        jobs.cancel()
         if _was_interrupted(error):
             raise KeyboardInterrupt from None
         raise

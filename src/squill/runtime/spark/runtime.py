@@ -11,41 +11,38 @@ import os
 import pickle
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from squill.errors import ClusterError
-from squill.exchange.flow import Halted
-from squill.exchange.segments import MANIFEST, read_run, runs_for
+from squill.exchange.segments import Run, read_run
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
 from squill.plan.nodes import FrameSource, Source
 from squill.plan.schema import Schema
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
-from squill.runtime.answer import Answer, OnReceipt, Receipt
+from squill.runtime.answer import Answer, OnReceipt, Receipt, handed_over
+from squill.runtime.estimate import known_rows
 from squill.runtime.hosts import HostsOf
-from squill.runtime.progress import OnProgress, Progress
+from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
 from squill.runtime.spark.executors import check_executors, saying_what_is_missing
 from squill.runtime.spark.folder import RunFolder
-from squill.runtime.spark.jobs import failed_without_a_word, jobs_of_one_run
+from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows, jobs_of_one_run
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.near import hadoop_hosts, task_rows
-from squill.runtime.spark.shuffle import answer_table, run_by_shuffle
+from squill.runtime.spark.results import WaveResults
+from squill.runtime.spark.shuffle import ShuffleRun, answer_table
 from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
-    ANSWER,
-    DRIVER,
     OUTPUT_DDL,
     StageJob,
     WaveJob,
@@ -57,7 +54,6 @@ from squill.runtime.splits import splits_of_fragment, stage_without_rows, withou
 
 __all__ = ["SparkRuntime"]
 
-POLL_SECONDS = 0.25
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the memory filesystem is what is wanted)
 
 
@@ -113,45 +109,57 @@ class SparkRuntime:
     ) -> list[Receipt]:
         self._check_open()
         done: list[Work] = []
-        with saying_what_is_missing(self.session, self._machines), jobs_of_one_run(self.session):
+        with saying_what_is_missing(self.session, self._machines):
             if self.folder is None or self._goes_by_shuffle(plan):
-                receipts = run_by_shuffle(self.session, plan, answer, self._compression, done, self.hosts_of)
+                with jobs_of_one_run(self.session, stop) as jobs:
+                    run = ShuffleRun(self.session, jobs, plan, answer, self._compression, self.hosts_of)
+                    receipts = run.receipts(on_progress, on_receipt, done)
             else:
-                receipts = self._run_by_files(plan, answer, self.folder, on_progress, stop, done)
+                with RunFolder(self.folder) as folder, jobs_of_one_run(self.session, stop) as jobs:
+                    receipts = self._run_by_files(jobs, plan, answer, folder, on_progress, on_receipt, done)
         if works is not None:
             works.extend(done)
-        if on_receipt is not None:
-            for receipt in receipts:
-                on_receipt(receipt)
-        return receipts
+        return sorted(receipts, key=lambda receipt: receipt.shard)
 
     def _run_by_files(
         self,
+        jobs: Jobs,
         plan: ShardedPlan,
         answer: Answer,
-        base: Path,
+        folder: Path,
         on_progress: OnProgress | None,
-        stop: threading.Event | None,
+        on_receipt: OnReceipt | None,
         works: list[Work],
     ) -> list[Receipt]:
-        with RunFolder(base) as folder:
-            try:
-                plan = spooled(plan, folder)
-            except (PySparkException, Py4JError) as error:
-                raise failed_without_a_word(error) from error
-            waves = waves_of(plan)
-            sent: dict[int, pa.Table] = {}
-            for number, stages in enumerate(waves, start=1):
-                if stop is not None and stop.is_set():
-                    raise Halted
-                wave = WaveJob(jobs=tuple(self._job(stage, sent, folder, answer) for stage in stages))
-                with _reporting(folder, wave, number, len(waves), on_progress):
-                    manifest, notes = self._run_wave(wave, folder, works)
-                sent |= {channel: manifest for stage in stages for channel in stage.outputs}
-                later = [stage for wave_stages in waves[number:] for stage in wave_stages]
+        try:
+            plan = spooled(plan, folder)
+        except (PySparkException, Py4JError) as error:
+            raise failed_without_a_word(error) from error
+        waves = waves_of(plan)
+        schema = plan.answer.root.schema
+        sent: dict[int, pa.Table] = {}
+        receipts: list[Receipt] = []
+        is_awaited = on_progress is not None or on_receipt is not None
+        at = 0
+
+        def look() -> Progress:
+            return _progress(folder, waves, at, works)
+
+        with reporting(look, on_progress, lambda: known_rows(plan)):
+            for at, stages in enumerate(waves):
+                stage_jobs = tuple(self._job(stage, sent, folder, answer) for stage in stages)
+                tasks = sum(stage.layout.machines for stage in stages)
+                filling = filler_rows(self.session, tasks) if is_awaited else 0
+                wave = WaveJob(jobs=stage_jobs, filling=filling)
+                results = WaveResults(works)
+                for receipt, run in self._run_wave(jobs, wave, folder, results):
+                    # The files are mapped, so they may go with the folder.
+                    pieces = [] if run is None else list(read_run(run, schema))
+                    receipts.append(handed_over(replace(receipt, pieces=pieces), on_receipt))
+                sent |= {channel: results.manifest() for stage in stages for channel in stage.outputs}
+                later = [stage for wave_stages in waves[at + 1 :] for stage in wave_stages]
                 _remove_unread(sent, {channel for stage in later for channel in stage.inputs})
-            # The files are mapped now, so they may go with the folder.
-            return _with_rows(notes, manifest, plan.answer.root.schema)
+        return receipts
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -179,19 +187,18 @@ class SparkRuntime:
             answer=answer,
         )
 
-    def _run_wave(self, wave: WaveJob, folder: Path, works: list[Work]) -> tuple[pa.Table, list[Receipt]]:
-        """Run one job and return the manifest of what its tasks wrote, and their receipts."""
+    def _run_wave(
+        self, jobs: Jobs, wave: WaveJob, folder: Path, results: WaveResults
+    ) -> Iterator[tuple[Receipt, Run | None]]:
+        """Run one job; yield the receipts of the answer, and what holds their rows, as tasks finish."""
         try:
             tasks = task_rows(self.session, wave.hosts())
-            manifest = tasks.mapInArrow(partial(self.task, dumps(wave)), OUTPUT_DDL).toArrow()
+            lines = tasks.mapInArrow(partial(self.task, dumps(wave)), OUTPUT_DDL)
+            for batch in jobs.read(lines, iter):
+                yield from results.add(batch)
         except (PySparkException, Py4JError) as error:
             raise _reported(wave, folder, error) from error
-        for failure in manifest.column("error").drop_null().to_pylist():
-            raise pickle.loads(failure)  # noqa: S301  (written by our own task)
-        works += [pickle.loads(work) for work in manifest.column("work").drop_null().to_pylist()]  # noqa: S301
-        receipts = manifest.column("receipt").drop_null().to_pylist()
-        written = manifest.filter(pc.field("channel").is_valid())
-        return written.select(MANIFEST.names), [pickle.loads(receipt) for receipt in receipts]  # noqa: S301
+        results.raise_first_error()
 
     def check(self) -> str:
         self._check_open()
@@ -220,15 +227,6 @@ class SparkRuntime:
         self._is_closed = True
 
 
-def _with_rows(notes: list[Receipt], manifest: pa.Table, schema: Schema) -> list[Receipt]:
-    """Return the receipts in the order of the shards, with the rows that came in files."""
-    runs = {run.shard: run for run in runs_for(ANSWER, DRIVER, manifest)}
-    return [
-        replace(note, pieces=list(read_run(runs[note.shard], schema))) if note.shard in runs else note
-        for note in sorted(notes, key=lambda note: note.shard)
-    ]
-
-
 def _stored(split: Source, path: Path) -> tuple[Source, str | None]:
     """Return the split as tasks get it; rows in memory become a file."""
     if not isinstance(split, FrameSource):
@@ -255,26 +253,13 @@ def _reported(wave: WaveJob, folder: Path, error: Exception) -> Exception:
     return failed_without_a_word(error, [fragment for job in wave.jobs for fragment in job.stage.fragments])
 
 
-@contextmanager
-def _reporting(folder: Path, wave: WaveJob, number: int, waves: int, on_progress: OnProgress | None) -> Iterator[None]:
-    """Report the finished shards while in context, as told by their files: works on every kind of session."""
-    if on_progress is None:
-        yield
-        return
-    ended = threading.Event()
-    stages = [job.stage for job in wave.jobs]
-    total = sum(len(stage.fragments) * stage.layout.shards for stage in stages)
-
-    def watch() -> None:
-        while not ended.wait(POLL_SECONDS):
-            names = [path for stage in stages for path in folder.glob(file_name(stage.number, "*", "*", "*"))]
-            done = {tuple(path.name.split("-")[:3]) for path in names}
-            on_progress(Progress(stage=number, stages=waves, done=len(done), shards=total))
-
-    watcher = threading.Thread(target=watch, name="progress", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+def _progress(folder: Path, waves: Sequence[Sequence[Stage]], at: int, works: Sequence[Work]) -> Progress:
+    """Return how far a wave is, as told by its files, whatever the kind of session; rows by the tasks that are done."""
+    names = [path.name for stage in waves[at] for path in folder.glob(file_name(stage.number, "*", "*", "*"))]
+    return Progress(
+        stage=at + 1,
+        stages=len(waves),
+        done=len({tuple(name.split("-")[:3]) for name in names}),
+        shards=sum(len(stage.fragments) * stage.layout.shards for stage in waves[at]),
+        rows=sum(work.rows_read for work in works),
+    )

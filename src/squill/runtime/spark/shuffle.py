@@ -6,7 +6,6 @@ lineage. The driver gets the answer as parcels too.
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,21 +18,21 @@ from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import PlanError
 from squill.exchange.codec import decode
-from squill.plan.fragments import ShardedPlan
+from squill.plan.fragments import ShardedPlan, sources_of
 from squill.plan.nodes import FrameSource
+from squill.plan.nodes.tables import TableSource
 from squill.plan.serialise import dumps
 from squill.plan.stages import waves_of
-from squill.runtime.answer import Answer, CollectAnswer, Receipt
+from squill.runtime.answer import Answer, CollectAnswer, OnReceipt, Receipt, handed_over
 from squill.runtime.hosts import HostsOf
+from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
-from squill.runtime.spark.jobs import failed_without_a_word
+from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows
 from squill.runtime.spark.near import task_rows
+from squill.runtime.spark.parcels import ParcelReader, Spool
 from squill.runtime.spark.shuffle_task import (
-    ERROR,
     PARCEL,
     PARCEL_DDL,
-    RECEIPT,
-    WORK,
     ShuffleJob,
     carried_error,
     frame_parcels,
@@ -44,23 +43,62 @@ from squill.runtime.spark.shuffle_task import (
 from squill.runtime.spark.tables import answer_schema, as_frames, spark_frame, tables_of, wanted_rows
 from squill.runtime.splits import splits_of_fragment, stage_without_rows, without_rows
 
-__all__ = ["answer_table", "run_by_shuffle"]
+__all__ = ["ShuffleRun", "answer_table"]
 
 
-def run_by_shuffle(
-    session: Any,
-    plan: ShardedPlan,
-    answer: Answer,
-    compression: str | None,
-    works: list[Work],
-    hosts_of: HostsOf | None = None,
-) -> list[Receipt]:
-    """Return the receipts of the answer's shards, in their order."""
-    try:
-        parcels = _answer_parcels(session, plan, answer, compression, hosts_of).toArrow()
-    except (PySparkException, Py4JError) as error:
-        raise carried_error(str(error)) or failed_without_a_word(error) from error
-    return _receipts(parcels, plan, works)
+class ShuffleRun:
+    """One run of a plan."""
+
+    def __init__(
+        self,
+        session: Any,
+        jobs: Jobs,
+        plan: ShardedPlan,
+        answer: Answer,
+        compression: str | None,
+        hosts_of: HostsOf | None = None,
+    ) -> None:
+        self._session = session
+        self._jobs = jobs
+        self._plan = plan
+        self._answer = answer
+        self._compression = compression
+        self._hosts_of = hosts_of
+        leaves = [source for fragment in plan.fragments for source in sources_of(fragment.root)]
+        self._sent_before = sum(any(isinstance(leaf, kind) for leaf in leaves) for kind in (FrameSource, TableSource))
+
+    def receipts(
+        self, on_progress: OnProgress | None, on_receipt: OnReceipt | None, works: list[Work]
+    ) -> list[Receipt]:
+        """Run it; return the receipts of the answer's shards, which `on_receipt` is given as tasks finish."""
+        schema = self._plan.answer.root.schema
+        tasks = sum(stage.layout.machines for stage in waves_of(self._plan)[-1])
+        filling = filler_rows(self._session, tasks) if on_receipt is not None else 0
+        table = _answer_parcels(self._session, self._plan, self._answer, self._compression, self._hosts_of, filling)
+        found: list[Receipt] = []
+        # Without anybody who takes them, all rows are in memory in the end.
+        with Spool(is_taken=on_receipt is not None) as spool:
+            reader = ParcelReader(spool, works)
+            try:
+                with reporting(self._look, on_progress, lambda: None):
+                    for receipt, kept in self._jobs.read(table, reader.read):
+                        pieces = [decode(spool.take(place), schema) for place in kept]
+                        found.append(handed_over(replace(receipt, pieces=pieces), on_receipt))
+            except (PySparkException, Py4JError) as error:
+                raise carried_error(str(error)) or failed_without_a_word(error) from error
+            reader.raise_first_error()
+        return found
+
+    def _look(self) -> Progress:
+        """Return how far it is, as told by Spark's stages, which are the waves; a task counts as its shards."""
+        waves = waves_of(self._plan)
+        stages = self._jobs.stages()
+        # Frames and tables are sent to their shards before the first wave.
+        over = sum(done == tasks for done, tasks in stages) - self._sent_before
+        at = min(max(over, 0), len(waves) - 1)
+        shards = sum(len(stage.fragments) * stage.layout.shards for stage in waves[at])
+        part = max((done / tasks for done, tasks in stages if done < tasks), default=0.0) if over >= 0 else 0.0
+        return Progress(stage=at + 1, stages=len(waves), done=int(part * shards), shards=shards)
 
 
 def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts_of: HostsOf | None = None) -> Any:
@@ -77,10 +115,15 @@ def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts
 
 
 def _answer_parcels(
-    session: Any, plan: ShardedPlan, answer: Answer, compression: str | None, hosts_of: HostsOf | None
+    session: Any,
+    plan: ShardedPlan,
+    answer: Answer,
+    compression: str | None,
+    hosts_of: HostsOf | None,
+    filling: int = 0,
 ) -> Any:
     tables = tables_of(plan)
-    job, parcels = _job(as_frames(plan), answer, compression, hosts_of)
+    job, parcels = _job(as_frames(plan), answer, compression, hosts_of, filling)
     job_bytes = dumps(job)
     rows = _first_rows(session, job, parcels)
     for fragment, leaf, source in tables:
@@ -95,7 +138,7 @@ def _answer_parcels(
 
 
 def _job(
-    plan: ShardedPlan, answer: Answer, compression: str | None, hosts_of: HostsOf | None
+    plan: ShardedPlan, answer: Answer, compression: str | None, hosts_of: HostsOf | None, filling: int
 ) -> tuple[ShuffleJob, list[pa.RecordBatch]]:
     """Return the job, which every task gets, and the rows of frames, of which each shard gets its own."""
     splits = {place: parts for fragment in plan.fragments for place, parts in splits_of_fragment(fragment, hosts_of)}
@@ -107,6 +150,7 @@ def _job(
         splits={place: [without_rows(split) for split in parts] for place, parts in splits.items()},
         compression=compression,
         answer=answer,
+        filling=filling,
     )
     parcels = [
         row
@@ -129,21 +173,3 @@ def _first_rows(session: Any, job: ShuffleJob, parcels: list[pa.RecordBatch]) ->
 
 def _blank_columns() -> list[str]:
     return [f"cast(null as {kind}) as {name}" for name, kind in (item.split() for item in PARCEL_DDL.split(", "))]
-
-
-def _receipts(answer: pa.Table, plan: ShardedPlan, works: list[Work]) -> list[Receipt]:
-    rows = answer.select(["kind", "sender", "number", "data"]).to_pylist()
-    for row in rows:
-        if row["kind"] == ERROR:
-            raise pickle.loads(row["data"])  # noqa: S301  (written by our own task)
-    runs: dict[int, list[Batch]] = {}
-    receipts: list[Receipt] = []
-    schema = plan.answer.root.schema
-    for row in sorted(rows, key=lambda row: (row["sender"], row["number"])):
-        if row["kind"] == RECEIPT:
-            receipts.append(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
-        elif row["kind"] == WORK:
-            works.append(pickle.loads(row["data"]))  # noqa: S301
-        else:
-            runs.setdefault(row["sender"], []).append(decode(pa.py_buffer(row["data"]), schema))
-    return [replace(receipt, pieces=runs.get(receipt.shard, ())) for receipt in receipts]

@@ -45,13 +45,16 @@ from squill.runtime.answer import Answer, Receipt
 from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.spark.jobs import filler
 from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY
 
-__all__ = ["ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "RECEIPT", "WORK", "ShuffleJob",
-    "carried_error", "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels"]  # fmt: skip
+__all__ = [
+    "ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "RECEIPT", "WORK", "ShuffleJob",
+    "carried_error", "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels",
+]  # fmt: skip
 
 PARCEL = pa.schema(
     [
@@ -72,8 +75,9 @@ PARCEL_DDL = (
     "data binary"
 )
 FRAME, BATCH, ANSWER, ERROR, RECEIPT, WORK = range(6)
-"""Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error;
-what a shard of the answer has to report beside its rows; what a shard did."""
+"""Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error
+of task `sender` of wave `place`; what a shard of the answer has to report beside its rows, and after them; what a
+shard did."""
 DRIVER = -1
 """The wave of what the driver is to have."""
 
@@ -93,6 +97,7 @@ class ShuffleJob:
     ``senders``  by channel how many shards send, ``schemas`` what.
     ``splits``   by (fragment, leaf) what each shard reads; the rows of frames come as parcels.
     ``answer``   what becomes of the rows of the last fragment.
+    ``filling``  how many rows of filling each task of the last wave adds, so that the driver has the others at once.
     """
 
     waves: tuple[tuple[Stage, ...], ...]
@@ -101,6 +106,7 @@ class ShuffleJob:
     splits: Mapping[tuple[int, int], Sequence[Source]]
     compression: str | None
     answer: Answer
+    filling: int = 0
 
     def tasks(self, wave: int) -> int:
         return sum(stage.layout.machines for stage in self.waves[wave])
@@ -313,10 +319,14 @@ class _Task:
             worker.join()
         for failure in failures:
             yield self._failed(failure)
+        if self.job.filling and self.wave == len(self.job.waves) - 1:
+            yield filler(PARCEL, "data", self.job.filling)
 
     def _failed(self, failure: BaseException) -> pa.RecordBatch:
         if isinstance(failure, SquillError) and not isinstance(failure, MAY_PASS):
-            return parcel(wave=DRIVER, target=0, kind=ERROR, place=0, data=pickle.dumps(failure))
+            task = self.job.task_of(self.wave, self.stage, self.shards[0])
+            place = {"wave": DRIVER, "target": 0, "place": self.wave, "sender": task}
+            return parcel(kind=ERROR, data=pickle.dumps(failure), **place)
         raise _carrying(failure) if isinstance(failure, Exception) else failure
 
     # -- what comes in ------------------------------------------------------------------------------------

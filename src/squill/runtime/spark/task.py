@@ -37,6 +37,7 @@ from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.spark.jobs import filler
 
 __all__ = [
     "ANSWER", "DRIVER", "OUTPUT", "OUTPUT_DDL", "StageJob", "StoredSplit", "WaveJob", "error_files",
@@ -142,9 +143,13 @@ class StageJob:
 
 @dataclass(frozen=True, kw_only=True)
 class WaveJob:
-    """Stages that run side by side, as one Spark job: a task for each machine of each."""
+    """Stages that run side by side, as one Spark job: a task for each machine of each.
+
+    ``filling``  how many rows of filling each task adds, so that the driver has its lines at once (see `filler`).
+    """
 
     jobs: tuple[StageJob, ...]
+    filling: int = 0
 
     @property
     def tasks(self) -> int:
@@ -212,6 +217,8 @@ def run_task(job_bytes: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield _output(*wave.task(number), attempt)
+    if wave.filling:
+        yield filler(OUTPUT, "error", wave.filling)
 
 
 def _output(job: StageJob, machine: int, attempt: int) -> pa.RecordBatch:

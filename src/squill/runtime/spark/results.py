@@ -1,0 +1,56 @@
+"""What the tasks of a wave return to the driver, as it comes in: lines of the manifest, receipts, work, errors."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from squill.exchange.segments import MANIFEST, Run
+from squill.runtime.answer import Receipt
+from squill.runtime.report import Work
+from squill.runtime.spark.task import ANSWER, OUTPUT
+
+__all__ = ["WaveResults"]
+
+
+class WaveResults:
+    """Takes the lines of finished tasks; `works` is added to."""
+
+    def __init__(self, works: list[Work]) -> None:
+        self._works = works
+        self._lines: list[pa.Table] = []
+        self._answers: dict[int, Run] = {}
+        self._errors: list[tuple[int, bytes]] = []
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[Receipt, Run | None]]:
+        """Take lines of one task; yield the receipts among them, and the runs of their rows, if there are any."""
+        lines = pa.Table.from_batches([batch]).cast(OUTPUT)
+        written = lines.filter(pc.field("channel").is_valid()).select(MANIFEST.names)
+        self._lines.append(written)
+        # A shard's receipt comes after the lines of what it has written.
+        for line in written.filter(pc.field("channel") == ANSWER).to_pylist():
+            self._answers[line["shard"]] = Run(**line)
+        self._works += [_loaded(work) for work in lines.column("work").drop_null()]
+        # Errors come with their attempt, filling does not.
+        failed = lines.filter(pc.field("error").is_valid() & pc.field("attempt").is_valid())
+        self._errors += zip(failed.column("attempt").to_pylist(), failed.column("error").to_pylist(), strict=True)
+        for note in lines.column("receipt").drop_null():
+            receipt: Receipt = _loaded(note)
+            yield receipt, self._answers.pop(receipt.shard, None)
+
+    def manifest(self) -> pa.Table:
+        """Return what all tasks have written."""
+        return pa.concat_tables(self._lines) if self._lines else MANIFEST.empty_table()
+
+    def raise_first_error(self) -> None:
+        """Raise the error of the task that was begun first: the same failure is to read the same."""
+        if self._errors:
+            raise pickle.loads(min(self._errors)[1])  # noqa: S301  (written by our own task)
+
+
+def _loaded(value: pa.BinaryScalar) -> Any:
+    return pickle.loads(value.as_py())  # noqa: S301  (written by our own task)
