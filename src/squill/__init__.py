@@ -7,7 +7,7 @@ continuously over live data.
 from polars import col
 
 from squill import errors
-from squill.cluster import Cluster, local, spark
+from squill.cluster import Cluster, local, resume, spark
 from squill.ingest import (
     adjust,
     drop,
@@ -79,6 +79,7 @@ __all__ = [
     "point",
     "product",
     "punctuation",
+    "resume",
     "scan",
     "source",
     "spark",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -23,12 +25,15 @@ from squill.stream import Stream
 from squill.time import Duration
 
 if TYPE_CHECKING:
-    from squill.catalog import Catalog
+    from squill.catalog import Catalog, RunRecord
     from squill.plan.dataset import Dataset
     from squill.runtime.datasets import Datasets
+    from squill.runtime.resume import Resumed
+    from squill.runtime.run_folder import Order, RunFolder
+    from squill.runtime.runs import Runs
     from squill.runtime.runtime import Runtime
 
-__all__ = ["Cluster", "checked_cluster", "local", "spark"]
+__all__ = ["Cluster", "checked_cluster", "local", "resume", "spark"]
 
 Names = str | Sequence[str] | None
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -38,13 +43,19 @@ WAREHOUSE = "squill-warehouse"
 """The folder of the catalog unless the user names one, in the working folder."""
 
 
+def _catalog_place(warehouse: Folder | None, catalog: str | None) -> tuple[str, Path | None]:
+    """Return the URL of the catalog, and its file when it is nobody's choice."""
+    file = Path(WAREHOUSE if warehouse is None else warehouse).resolve() / "catalog.sqlite"
+    return catalog or f"sqlite:///{file}", file if warehouse is None and catalog is None else None
+
+
 class Cluster:
     """Shards to run queries on, and the datasets that they made. As a context it closes itself."""
 
     def __init__(self, runtime: Runtime, *, warehouse: Folder | None = None, catalog: str | None = None) -> None:
         self._runtime = runtime
-        folder = Path(WAREHOUSE if warehouse is None else warehouse).resolve()
-        self._catalog_url = catalog or f"sqlite:///{folder / 'catalog.sqlite'}"
+        self._catalog_url, self._default_catalog = _catalog_place(warehouse, catalog)
+        self._runs: Runs | None = None
         self._datasets: Datasets | None = None
 
     @property
@@ -175,8 +186,17 @@ class Cluster:
         if self._datasets is None:
             from squill.runtime.datasets import Datasets
 
-            self._datasets = Datasets(self._runtime, self._catalog_url)
+            self._datasets = Datasets(self.recorder)
         return self._datasets
+
+    @property
+    def recorder(self) -> Runs:
+        """What runs plans, and records it."""
+        if self._runs is None:
+            from squill.runtime.runs import Runs
+
+            self._runs = Runs(self._runtime, self._catalog_url, self._default_catalog)
+        return self._runs
 
     @property
     def catalog(self) -> Catalog:
@@ -199,6 +219,14 @@ class Cluster:
         """Remove a dataset from the catalog, and its rows from storage or memory."""
         self.stored.remove(name)
 
+    def runs(self) -> list[RunRecord]:
+        """Return what was run, the first one first: id, action, state, rows, plan and error of each.
+
+        It is what the catalog has, and runs over files whose folders are beside this cluster's. A run whose driver
+        is no more is called "died"; `squill.resume` goes on with it.
+        """
+        return self.recorder.listed()
+
     def run(self, stream: Stream, *, sort: bool = False) -> pl.DataFrame:
         """Let the shards share the work of an ordinary query and return the answer: `stream.collect(on=cluster)`.
 
@@ -217,10 +245,17 @@ class Cluster:
             raise PlanError(f"{operator}: {type(stream).__name__} is not a Stream", "give sq.scan(…).where(…) ")
         return ShardedStream(self, parallelise(stream._outside(), self.layout(), self.layout(1)))
 
+    def _go_on(self, folder: RunFolder, order: Order) -> Resumed:
+        from squill.runtime.resume import go_on
+
+        return go_on(self.recorder, self.stored, folder, order)
+
     def close(self) -> None:
         """Give back what the cluster holds: datasets in its memory, and a Spark session that it started."""
         if self._datasets is not None:
             self._datasets.close()
+        if self._runs is not None:
+            self._runs.close()
         self._runtime.close()
 
     def __enter__(self) -> Self:
@@ -246,8 +281,9 @@ def local(
     With `machines` there are so many groups of `cores` threads, and plans whose movements have a scope run as
     they do on a real cluster: to try them out.
 
-    Named datasets are entered in a catalog, a database that is made when it is first used: SQLite in the folder
-    `warehouse` (squill-warehouse unless told), or the one at the URL `catalog`, such as PostgreSQL.
+    Named datasets and runs are entered in a catalog, a database that is made when it is first used: SQLite in the
+    folder `warehouse`, or the one at the URL `catalog`, such as PostgreSQL. When neither is given the folder is
+    squill-warehouse, made for the first dataset that has a name; before that no run is recorded.
 
     Examples
     --------
@@ -296,3 +332,68 @@ def spark(
         compression=compression,
     )
     return Cluster(runtime, warehouse=warehouse, catalog=catalog)
+
+
+def resume(
+    run_id: str,
+    *,
+    on: Cluster | None = None,
+    folder: Folder | None = None,
+    warehouse: Folder | None = None,
+    catalog: str | None = None,
+) -> Resumed:
+    """Go on with a run on Spark whose driver died, and return what it would have returned.
+
+    Stages that were done are not run again. What is returned is what the action returns: the frame of `collect`, the
+    run of `run`, the dataset of `to_storage` and `to_memory`, the number of rows of `to_ipc`; of `batches` one frame
+    with all rows. A run that has made its dataset already gives it again.
+
+    `on` is the cluster to run on; without it one like the run's own is started, and closed afterwards. The run is
+    looked for in the catalog and in the folder of that cluster, or in those that are given, as `squill.spark` had
+    them; without any in the temporary folder, where Spark on one host keeps its files. `Cluster.runs` lists ids. What
+    a dead driver left stays for a week.
+    """
+    from squill.runtime.resume import answer_of_finished, check_alone, find_folder, taken
+
+    if on is not None and not checked_cluster(on, "resume").runtime.can_go_on:
+        raise PlanError(f"resume: on={on!r} is a cluster of threads", "give what sq.spark(…) returns.")
+    url, default = _catalog_place(warehouse, catalog)
+    if on is not None and warehouse is None and catalog is None:
+        url, default = on._catalog_url, on._default_catalog
+    with _opened(url) as known:
+        record = None if known is None else known.find_run(run_id)
+        if known is not None and record is not None and (made := answer_of_finished(record, known)) is not None:
+            return made
+        place = find_folder(run_id, _bases(on, folder), record, known)
+    with taken(run_id, place) as (left, order):
+        if on is not None:
+            return on._go_on(left, order)
+        chosen = url if default is None else order.request.catalog
+        check_alone(run_id, order.request, chosen)
+        from squill.runtime.spark import start_runtime
+
+        with Cluster(start_runtime(None, **order.settings), catalog=chosen) as cluster:
+            return cluster._go_on(left, order)
+
+
+def _bases(on: Cluster | None, folder: Folder | None) -> list[Path]:
+    """Return where folders of runs may be."""
+    if folder is not None:
+        return [Path(folder).resolve()]
+    place = None if on is None else on.runtime.run_place("")
+    return [Path(tempfile.gettempdir())] if place is None else [place.parent]
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Catalog | None]:
+    """Give the catalog at the URL while in context, or None when there is none."""
+    from squill.catalog import Catalog
+
+    if not Catalog.exists(url):
+        yield None
+        return
+    opened = Catalog(url)
+    try:
+        yield opened
+    finally:
+        opened.close()

@@ -6,6 +6,7 @@
     ├── PlanError (ValueError)             the query is wrong; raised while it is built
     │   ├── ColumnNotFoundError (KeyError)     a column that is not there; near names are listed
     │   ├── DatasetNotFoundError (KeyError)    a dataset that the catalog has not; near names are listed
+    │   ├── RunNotFoundError (KeyError)        a run that nobody knows; those that can be resumed are listed
     │   ├── NotRowWiseError                    an expression that looks beyond its own row
     │   ├── TimeTypeError (TypeError)          time columns that do not fit each other
     │   └── DurationError                      a duration that is no whole number of ticks
@@ -48,6 +49,7 @@ __all__ = [
     "NotRowWiseError",
     "NumericOverflowError",
     "PlanError",
+    "RunNotFoundError",
     "SchemaChangedError",
     "ShardError",
     "SourceReadError",
@@ -110,6 +112,21 @@ class DatasetNotFoundError(PlanError, KeyError):
         shown = ", ".join(present[:LISTED_NAMES]) + (", …" if len(present) > LISTED_NAMES else "")
         super().__init__(f"{operator}: there is no dataset {name!r}; the datasets are: {shown or 'none'}", hint)
         self.args = (operator, name, present)
+
+
+class RunNotFoundError(PlanError, KeyError):
+    """A run that neither the catalog nor any folder knows."""
+
+    def __init__(self, operator: str, run_id: str, ids: Iterable[str]) -> None:
+        present = tuple(ids)
+        near = difflib.get_close_matches(str(run_id), present, n=3, cutoff=0.5)
+        listed = "say where it was: folder=, warehouse= or catalog= as sq.spark had them; cluster.runs() lists runs."
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else listed
+        shown = ", ".join(present[:LISTED_NAMES]) + (", …" if len(present) > LISTED_NAMES else "")
+        super().__init__(
+            f"{operator}: there is no run {run_id!r}; those that have not ended are: {shown or 'none'}", hint
+        )
+        self.args = (operator, run_id, present)
 
 
 class NotRowWiseError(PlanError):

@@ -223,15 +223,11 @@ class ShardedStream:
 
     def collect(self, *, sort: bool = False) -> pl.DataFrame:
         """Run the plan and return the answer, ordered by start (`sort=True`: by every column)."""
-        from squill.runtime.collect import collect
-
-        return collect(self._cluster.runtime, fragments_of(self._ready()), sort=sort)
+        return self._cluster.recorder.collect(self._ready(), sort=sort)
 
     def run(self) -> Run:
-        """Run the plan and return the answer with a report: ``run.frame``, ``run.report()``."""
-        from squill.runtime.collect import run
-
-        return run(self._cluster.runtime, fragments_of(self._ready()))
+        """Run the plan and return the answer with a report: ``run.frame``, ``run.report()``, ``run.id``."""
+        return self._cluster.recorder.run(self._ready())
 
     def subscribe(self, fn: Callable[[pl.DataFrame], object]) -> None:
         """Run the plan and call `fn` with frames of the answer, one per shard that has rows, as shards finish."""
@@ -251,9 +247,7 @@ class ShardedStream:
         tasks of the last stage finish (over Spark Connect, when all have). A few frames are held; then the run, or
         on Spark rows in files, wait for the loop. Leaving it stops the run and cancels its jobs.
         """
-        from squill.runtime.batches import batches
-
-        return batches(self._cluster.runtime, fragments_of(self._ready()))
+        return self._cluster.recorder.batches(self._ready())
 
     def to_storage(
         self,

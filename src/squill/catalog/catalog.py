@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from squill.catalog.database import Database
@@ -17,10 +16,13 @@ from squill.catalog.tables import datasets, errors, files, lineage, runs
 from squill.errors import DatasetNotFoundError, PlanError
 from squill.plan.dataset import Dataset
 
-__all__ = ["Catalog", "Entry", "ErrorRecord", "Lineage", "RunRecord"]
+__all__ = ["CANCELLED", "DONE", "FAILED", "RUNNING", "Catalog", "Entry", "ErrorRecord", "Lineage", "RunRecord", "now"]
 
 LONGEST_NAME = 200
 RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
+KEPT_RUNS = 10_000
+"""So many of the last runs are remembered, and a few more; older ones are forgotten once they are over."""
+FORGET_EVERY = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,24 +49,42 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One action that made, or was to make, a dataset."""
+    """One run of a plan.
 
-    id: int
+    ``action``   what was asked for: collect, run, batches, to_storage, to_memory, to_ipc, or recompute.
+    ``dataset``  what it makes: a name, or a path where it has none.
+    ``owner``    the cluster whose run it is: host, process, and a name of its own.
+    ``state``    running, done, failed or cancelled.
+    ``rows``     of the answer, once it is done.
+    ``plan``     as text.
+    ``folder``   where a run over files keeps what it has done so far.
+    ``error``    why it failed, or was cancelled.
+    """
+
+    id: str
     action: str
-    dataset: str
+    dataset: str | None = None
     owner: str
-    state: str
+    state: str = RUNNING
     started: str
-    ended: str | None
-    rows: int | None
+    ended: str | None = None
+    rows: int | None = None
+    plan: str = ""
+    folder: str | None = None
+    error: str | None = None
+
+    def __str__(self) -> str:
+        made = "" if self.dataset is None else f" {self.dataset}"
+        rows = "" if self.rows is None else f", {self.rows} rows"
+        return f"{self.id}: {self.action}{made}, {self.state}{rows}, started {self.started}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorRecord:
     """Why a run failed."""
 
-    run_id: int
-    dataset: str
+    run_id: str
+    dataset: str | None
     kind: str
     message: str
     at: str
@@ -173,48 +193,59 @@ class Catalog:
         with self._database.begin() as connection:
             _delete(connection, name)
 
-    @contextmanager
-    def run(self, action: str, dataset: str, owner: str) -> Iterator[_Run]:
-        """Record a run while in context; how the context is left says how it ended."""
-        values = {"action": action, "dataset": dataset, "owner": owner, "state": RUNNING, "started": _now()}
+    def begin_run(self, record: RunRecord) -> None:
+        """Enter a run; one that is known goes on, under another owner."""
+        values = {**asdict(record), "state": RUNNING, "ended": None, "rows": None}
+        del values["error"]
         with self._database.begin() as connection:
+            number = connection.scalars(select(runs.c.number).where(runs.c.id == record.id)).first()
+            if number is not None:
+                again = {"owner": record.owner, "state": RUNNING, "ended": None, "folder": record.folder}
+                connection.execute(update(runs).where(runs.c.number == number).values(**again))
+                return
             number = connection.execute(insert(runs).values(**values)).inserted_primary_key[0]  # type: ignore[index]
-        record = _Run()
-        try:
-            yield record
-        except BaseException as error:
-            self._end_run(number, FAILED if isinstance(error, Exception) else CANCELLED, None, error)
-            raise
-        self._end_run(number, DONE, record.rows, None)
+            if number % FORGET_EVERY == 0:
+                _forget_runs(connection, number - KEPT_RUNS)
 
-    def _end_run(self, number: int, state: str, rows: int | None, error: BaseException | None) -> None:
+    def end_run(self, run_id: str, state: str, rows: int | None = None, error: BaseException | None = None) -> None:
+        """Say how a run ended."""
+        at = now()
         with self._database.begin() as connection:
-            connection.execute(update(runs).where(runs.c.id == number).values(state=state, ended=_now(), rows=rows))
-            if error is not None:
-                told = {"kind": type(error).__name__, "message": str(error), "at": _now()}
-                connection.execute(insert(errors).values(run_id=number, **told))
+            changed = update(runs).where(runs.c.id == run_id).values(state=state, ended=at, rows=rows)
+            connection.execute(changed)
+            number = connection.scalars(select(runs.c.number).where(runs.c.id == run_id)).first()
+            if error is not None and number is not None:
+                told = {"kind": type(error).__name__, "message": str(error), "at": at}
+                connection.execute(insert(errors).values(run_number=number, **told))
 
     def runs(self) -> list[RunRecord]:
         """Return all runs, the first one first."""
+        return self._runs(select(runs).order_by(runs.c.number))
+
+    def find_run(self, run_id: str) -> RunRecord | None:
+        """Return a run by its id."""
+        found = self._runs(select(runs).where(runs.c.id == run_id))
+        return found[0] if found else None
+
+    def _runs(self, query: Select[Any]) -> list[RunRecord]:
         with self._database.begin() as connection:
-            return [RunRecord(**row) for row in connection.execute(select(runs).order_by(runs.c.id)).mappings()]
+            found = list(connection.execute(query).mappings())
+            of_found = errors.c.run_number.in_([row["number"] for row in found]) if len(found) == 1 else true()
+            said = select(errors.c.run_number, errors.c.message).where(of_found).order_by(errors.c.id)
+            why: dict[int, str] = {row[0]: row[1] for row in connection.execute(said)}
+        names = [entry.name for entry in fields(RunRecord) if entry.name != "error"]
+        return [RunRecord(**{name: row[name] for name in names}, error=why.get(row["number"])) for row in found]
 
     def errors(self) -> list[ErrorRecord]:
         """Return why runs failed, the first one first."""
-        columns = (errors.c.run_id, runs.c.dataset, errors.c.kind, errors.c.message, errors.c.at)
+        columns = (runs.c.id.label("run_id"), runs.c.dataset, errors.c.kind, errors.c.message, errors.c.at)
+        query = select(*columns).select_from(errors).join(runs).order_by(errors.c.id)
         with self._database.begin() as connection:
-            found = connection.execute(select(*columns).join(runs).order_by(errors.c.id)).mappings()
-            return [ErrorRecord(**row) for row in found]
+            return [ErrorRecord(**row) for row in connection.execute(query).mappings()]
 
     def close(self) -> None:
         """Close the connections."""
         self._database.close()
-
-
-class _Run:
-    """What a run tells of itself."""
-
-    rows: int | None = None
 
 
 def _entry(row: Any) -> Entry:
@@ -266,5 +297,12 @@ def _delete(connection: Connection, name: str) -> None:
         connection.execute(delete(lineage).where(lineage.c.id == made))
 
 
-def _now() -> str:
+def _forget_runs(connection: Connection, before: int) -> None:
+    old = select(runs.c.number).where((runs.c.number <= before) & (runs.c.state != RUNNING))
+    connection.execute(delete(errors).where(errors.c.run_number.in_(old)))
+    connection.execute(delete(runs).where(runs.c.number.in_(old)))
+
+
+def now() -> str:
+    """Return the moment as the catalog writes it."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")

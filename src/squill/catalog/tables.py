@@ -7,7 +7,7 @@ from sqlalchemy.types import BigInteger
 
 __all__ = ["METADATA", "VERSION", "catalog_version", "datasets", "errors", "files", "lineage", "runs"]
 
-VERSION = 1
+VERSION = 2
 METADATA = MetaData()
 
 catalog_version = Table("squill_catalog", METADATA, Column("version", Integer, primary_key=True))
@@ -53,21 +53,26 @@ files = Table(
 runs = Table(
     "squill_runs",
     METADATA,
-    Column("id", Integer, primary_key=True),
+    # The order in which runs began; people know them by their ids.
+    Column("number", Integer, primary_key=True),
+    Column("id", String(40), nullable=False),
     Column("action", String(40), nullable=False),
-    Column("dataset", String(200), nullable=False),
+    Column("dataset", Text),
     Column("owner", String(200), nullable=False),
     Column("state", String(20), nullable=False),
     Column("started", String(40), nullable=False),
     Column("ended", String(40)),
     Column("rows", BigInteger),
+    Column("plan", Text, nullable=False),
+    Column("folder", Text),
+    UniqueConstraint("id"),
 )
 
 errors = Table(
     "squill_errors",
     METADATA,
     Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey(runs.c.id), nullable=False),
+    Column("run_number", ForeignKey(runs.c.number), nullable=False),
     Column("kind", String(100), nullable=False),
     Column("message", Text, nullable=False),
     Column("at", String(40), nullable=False),

@@ -15,6 +15,7 @@ from squill.exchange.flow import Halted
 from squill.plan.fragments import ShardedPlan
 from squill.runtime.answer import CollectAnswer, Receipt
 from squill.runtime.runtime import Runtime
+from squill.runtime.ticket import RunTicket
 
 __all__ = ["batches"]
 
@@ -23,7 +24,7 @@ FRAMES_AHEAD = 2
 LOOK_SECONDS = 0.1
 
 
-def batches(runtime: Runtime, plan: ShardedPlan) -> Iterator[pl.DataFrame]:
+def batches(runtime: Runtime, plan: ShardedPlan, ticket: RunTicket | None = None) -> Iterator[pl.DataFrame]:
     """Yield a frame for each shard that has rows, ordered by start within, as soon as the runtime has it.
 
     The plan runs while the caller is busy with a frame. Whoever stops asking stops the run.
@@ -46,7 +47,7 @@ def batches(runtime: Runtime, plan: ShardedPlan) -> Iterator[pl.DataFrame]:
     def work() -> None:
         end: BaseException | None = None
         try:
-            runtime.run(plan, CollectAnswer(), on_receipt=on_receipt, stop=stop)
+            runtime.run(plan, CollectAnswer(), on_receipt=on_receipt, stop=stop, ticket=ticket)
         except BaseException as error:  # noqa: BLE001  (raised again where somebody waits for frames)
             end = error
         with suppress(Halted):

@@ -19,6 +19,7 @@ from squill.runtime.progress import progress_bar
 from squill.runtime.report import RunReport, Work
 from squill.runtime.runtime import Runtime
 from squill.runtime.threads import run_on_threads
+from squill.runtime.ticket import RunTicket
 
 __all__ = ["Run", "collect", "run"]
 
@@ -28,34 +29,35 @@ ROWS_PER_THREAD = 1 << 18
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is over: its answer, and what it did."""
+    """A run that is over: its answer, what it did, and the id under which the catalog has it."""
 
     frame: pl.DataFrame
     _report: RunReport
+    id: str = ""
 
     def report(self) -> RunReport:
         """Return where the time went, by fragment and shard; printed, a table and the limit that binds."""
         return self._report
 
 
-def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool) -> pl.DataFrame:
+def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool, ticket: RunTicket | None = None) -> pl.DataFrame:
     """Run the plan and return its rows, ordered by start; with `sort` by start, end, then the columns."""
     with progress_bar() as bar:
-        receipts = runtime.run(plan, CollectAnswer(), bar)
+        receipts = runtime.run(plan, CollectAnswer(), bar, ticket=ticket)
     frame = _answer(receipts, plan)
     if sort and frame.width:
         frame = frame.sort(frame.columns, nulls_last=False)
     return decoded(frame, plan.answer.root.codecs)
 
 
-def run(runtime: Runtime, plan: ShardedPlan) -> Run:
+def run(runtime: Runtime, plan: ShardedPlan, ticket: RunTicket) -> Run:
     """Run the plan and return its rows, ordered by start, with a report."""
     works: list[Work] = []
     begin = time.perf_counter()
     with progress_bar() as bar:
-        receipts = runtime.run(plan, CollectAnswer(), bar, works=works)
+        receipts = runtime.run(plan, CollectAnswer(), bar, works=works, ticket=ticket)
     frame = decoded(_answer(receipts, plan), plan.answer.root.codecs)
-    return Run(frame, RunReport(works, time.perf_counter() - begin))
+    return Run(frame, RunReport(works, time.perf_counter() - begin), ticket.id)
 
 
 def _answer(receipts: Sequence[Receipt], plan: ShardedPlan) -> pl.DataFrame:

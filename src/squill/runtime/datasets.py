@@ -19,10 +19,12 @@ from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Stored
 from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps, loads
-from squill.runtime.memory import FRAME, MemoryFolder, forget_frame, frame_of, hold, is_alive, new_owner
-from squill.runtime.runtime import Runtime
-from squill.runtime.staging import check_mode
-from squill.runtime.store import Wanted, new_version, store
+from squill.runtime.memory import FRAME, MemoryFolder, forget_frame, frame_of, hold, is_alive
+from squill.runtime.request import Request, bare
+from squill.runtime.runs import ActiveRun, Runs
+from squill.runtime.staging import check_mode, remove_left_by
+from squill.runtime.store import Wanted, store
+from squill.runtime.ticket import RunTicket
 
 __all__ = ["Datasets"]
 
@@ -33,28 +35,23 @@ PLAN_BYTES = 32 << 20
 class Datasets:
     """What one cluster does with the catalog."""
 
-    def __init__(self, runtime: Runtime, url: str) -> None:
-        self._runtime = runtime
-        self._url = url
-        self._catalog: Catalog | None = None
-        self._owner = new_owner()
+    def __init__(self, runs: Runs) -> None:
+        self._runtime = runs.runtime
+        self._runs = runs
+        self._owner = runs.owner
         self._folder: MemoryFolder | None = None
         self._held: set[str] = set()
 
     @property
     def catalog(self) -> Catalog:
         """The catalog; opened, and made, when it is first asked for."""
-        if self._catalog is None:
-            self._catalog = Catalog(self._url)
-        return self._catalog
+        return self._runs.catalog
 
     # -- make ---------------------------------------------------------------------------------------------
 
     def store(self, wanted: Wanted) -> Dataset:
         """Run the plan and write its answer; with a name it is entered in the catalog."""
-        if wanted.name is None:
-            return store(self._runtime, replace(wanted, node=self.ready(wanted.node)))
-        return self._make(wanted)
+        return self._make(replace(wanted, path=Path(wanted.path).resolve()))
 
     def remember(self, wanted: Wanted) -> Dataset:
         """Run the plan and keep its answer in the cluster's memory."""
@@ -62,38 +59,68 @@ class Datasets:
 
     def _make(self, wanted: Wanted) -> Dataset:
         check_mode(wanted.mode, wanted.operator)
-        name, overwrite = wanted.name, wanted.mode == "overwrite"
-        self.catalog.check_free(name, wanted.operator, overwrite=overwrite)
-        assert name is not None
-        before = self.catalog.find(name)
-        with self.catalog.run(wanted.operator, name, self._owner) as run:
-            dataset = self._run(replace(wanted, node=self.ready(wanted.node)))
-            run.rows = dataset.rows
-            entry = Entry(dataset=dataset, owner=self._owner)
-            try:
-                self.catalog.put(entry, lineage_of(wanted.node), overwrite=overwrite)
-            except BaseException:
-                if not overwrite:  # else it stands in the place of an older one
-                    self._free(dataset)
-                raise
+        self._check_name(wanted)
+        made_by = None if not _is_named(wanted) else lineage_of(wanted.node)
+        with self._runs.record(wanted.operator, wanted.node, wanted.name or str(wanted.path)) as active:
+            # A dataset's version is the run that made it, so that whoever goes on with a run knows its work.
+            wanted = replace(wanted, node=self.ready(wanted.node), version=active.ticket.id)
+            asked = replace(wanted, node=bare(wanted.node), path=str(wanted.path))
+            request = replace(self._runs.request(wanted.operator), wanted=asked, lineage=made_by)
+            return self._made(wanted, made_by, active, active.asking(request))
+
+    def go_on(self, request: Request, active: ActiveRun) -> Dataset:
+        """Make what another driver was asked for."""
+        assert request.wanted is not None
+        wanted = request.wanted
+        there = None if wanted.place == MEMORY else find_dataset(Path(wanted.path))
+        if there is None or there.version != wanted.version:
+            self._check_name(wanted)
+            return self._made(wanted, request.lineage, active, active.ticket)
+        # It had its files in their place already, and died before it could say so.
+        remove_left_by(active.ticket.id, Path(wanted.path))
+        if _is_named(wanted) and request.lineage is not None and self._version_of(wanted) != there.version:
+            self.catalog.put(Entry(dataset=there, owner=self._owner), request.lineage, overwrite=_replaces(wanted))
+        active.rows = there.rows
+        return there
+
+    def _version_of(self, wanted: Wanted) -> str | None:
+        entry = self.catalog.find(str(wanted.name))
+        return None if entry is None else entry.dataset.version
+
+    def _check_name(self, wanted: Wanted) -> None:
+        if _is_named(wanted):
+            self.catalog.check_free(wanted.name, wanted.operator, overwrite=_replaces(wanted))
+
+    def _made(self, wanted: Wanted, made_by: Lineage | None, active: ActiveRun, ticket: RunTicket) -> Dataset:
+        before = self.catalog.find(wanted.name) if wanted.name is not None else None
+        dataset = self._run(wanted, ticket)
+        active.rows = dataset.rows
+        if made_by is None:
+            return dataset
+        try:
+            self.catalog.put(Entry(dataset=dataset, owner=self._owner), made_by, overwrite=_replaces(wanted))
+        except BaseException:
+            if not _replaces(wanted):  # else it stands in the place of an older one
+                self._free(dataset)
+            raise
         if before is not None and before.dataset.place == MEMORY:
             self._free(before.dataset)
         return dataset
 
-    def _run(self, wanted: Wanted) -> Dataset:
+    def _run(self, wanted: Wanted, ticket: RunTicket) -> Dataset:
         if wanted.place != MEMORY:
-            return store(self._runtime, wanted)
+            return store(self._runtime, wanted, ticket)
         base = self._runtime.memory_folder()
         if base is None:
-            dataset = hold(self._runtime, replace(wanted, format=FRAME))
+            dataset = hold(self._runtime, replace(wanted, format=FRAME), ticket)
             self._held.add(dataset.version)
             return dataset
         if self._folder is None:
             self._folder = MemoryFolder(base, self._owner)
-        version = wanted.version or new_version()
+        version = wanted.version or ticket.id
         place = self._folder.place_of(version)
         mode = "overwrite" if (place / MANIFEST).exists() else "error"
-        return store(self._runtime, replace(wanted, path=place, format="ipc", version=version, mode=mode))
+        return store(self._runtime, replace(wanted, path=place, format="ipc", version=version, mode=mode), ticket)
 
     # -- find ---------------------------------------------------------------------------------------------
 
@@ -148,9 +175,9 @@ class Datasets:
             version=dataset.version,
             operator="recompute",
         )
-        with self.catalog.run("recompute", name, self._owner) as run:
-            again = self._run(wanted)
-            run.rows = again.rows
+        with self._runs.record("recompute", wanted.node, name) as active:
+            again = self._run(wanted, active.ticket)
+            active.rows = again.rows
             # A frame of another process that lives is still its own; this one is a copy.
             if dataset.format != FRAME or not is_alive(entry.owner):
                 owner = self._owner if dataset.place == MEMORY else entry.owner
@@ -187,7 +214,7 @@ class Datasets:
 
     def _entry(self, stored: Stored) -> Entry:
         found: list[Entry | None] = []
-        if self._catalog is not None or Catalog.exists(self._url):
+        if self._runs.has_catalog:
             by_name = None if stored.name is None else self.catalog.find(stored.name)
             found = [by_name, self.catalog.find_path(stored.folder)]
         entries = [entry for entry in found if entry is not None]
@@ -225,12 +252,18 @@ class Datasets:
             forget_frame(version)
         if self._folder is not None:
             self._folder.free()
-        if self._catalog is not None:
-            for entry in self._catalog.entries():
+        if self._runs.has_catalog:
+            for entry in self.catalog.entries():
                 if entry.owner == self._owner and entry.dataset.place == MEMORY:
-                    self._catalog.remove(str(entry.dataset.name))
-            self._catalog.close()
-            self._catalog = None
+                    self.catalog.remove(str(entry.dataset.name))
+
+
+def _is_named(wanted: Wanted) -> bool:
+    return wanted.name is not None or wanted.place == MEMORY
+
+
+def _replaces(wanted: Wanted) -> bool:
+    return wanted.mode == "overwrite"
 
 
 def lineage_of(node: Node) -> Lineage:

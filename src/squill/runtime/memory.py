@@ -18,8 +18,9 @@ from squill.plan.fragments import fragments_of
 from squill.runtime.answer import CollectAnswer, Receipt
 from squill.runtime.progress import progress_bar
 from squill.runtime.runtime import Runtime
-from squill.runtime.store import Wanted, described, new_version
+from squill.runtime.store import Wanted, described
 from squill.runtime.stored_answer import WrittenFile
+from squill.runtime.ticket import RunTicket
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["FRAME", "MemoryFolder", "forget_frame", "frame_of", "hold", "is_alive", "new_owner"]
@@ -63,18 +64,18 @@ def forget_frame(version: str) -> None:
     _frames.pop(version, None)
 
 
-def hold(runtime: Runtime, wanted: Wanted) -> Dataset:
+def hold(runtime: Runtime, wanted: Wanted, ticket: RunTicket) -> Dataset:
     """Run the plan and keep its answer as a frame, in which the rows of each shard stand together."""
     refuse_bound_columns(wanted.node.schema, wanted.operator)
     plan = fragments_of(wanted.node)
     with progress_bar() as bar:
-        receipts = runtime.run(plan, CollectAnswer(), bar)
+        receipts = runtime.run(plan, CollectAnswer(), bar, ticket=ticket)
     frames = [_frame(receipt, wanted) for receipt in receipts]
     notes = [
         Receipt(shard=receipt.shard, note=_note(receipt, frame))
         for receipt, frame in zip(receipts, frames, strict=True)
     ]
-    version = wanted.version or new_version()
+    version = wanted.version or ticket.id
     dataset = described(replace(wanted, version=version), f"memory:{version}", notes)
     _frames[dataset.version] = pl.concat(frames, rechunk=False)
     return dataset

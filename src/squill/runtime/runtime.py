@@ -12,12 +12,18 @@ from squill.plan.schema import Schema
 from squill.runtime.answer import Answer, OnReceipt, Receipt
 from squill.runtime.progress import OnProgress
 from squill.runtime.report import Work
+from squill.runtime.ticket import RunTicket
 
 __all__ = ["Runtime"]
 
 
 class Runtime(Protocol):
-    """Runs the fragments of a plan on its shards."""
+    """Runs the fragments of a plan on its shards.
+
+    ``can_go_on``  whether it can go on with a run that another driver began.
+    """
+
+    can_go_on: bool
 
     @property
     def shards(self) -> int:
@@ -41,6 +47,7 @@ class Runtime(Protocol):
         on_receipt: OnReceipt | None = None,
         stop: Event | None = None,
         works: list[Work] | None = None,
+        ticket: RunTicket | None = None,
     ) -> list[Receipt]:
         """Run the plan, give its rows to `answer`, and return a receipt of each shard, in their order.
 
@@ -48,7 +55,12 @@ class Runtime(Protocol):
                         are not returned then, so that nobody holds all of them.
         ``stop``        once set, the work ends as soon as can be, with `Halted`.
         ``works``       is given what each shard of each fragment did.
+        ``ticket``      which run it is; a runtime that can lets another driver go on with it.
         """
+        ...
+
+    def run_place(self, run_id: str) -> Path | None:
+        """Return where a run keeps what it has done so far, if it does: another driver can go on from there."""
         ...
 
     def check(self) -> str:

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 import polars as pl
 
 from squill.errors import InternalError
-from squill.plan.fragments import Fragment, sources_of
+from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.node import Node
 from squill.plan.nodes import EventsSource, FilePart, FileSource, FrameSource, Source
 from squill.plan.nodes.movement import ShardInput
@@ -24,7 +24,15 @@ from squill.runtime.file_splits import split_files
 from squill.runtime.hosts import HostsOf, Nearby
 from squill.runtime.shares import dealt, neighbours, split_rows
 
-__all__ = ["BLOCK_ROWS", "key_begin", "splits_of", "splits_of_fragment", "stage_without_rows", "without_rows"]
+__all__ = [
+    "BLOCK_ROWS",
+    "key_begin",
+    "plan_without_rows",
+    "splits_of",
+    "splits_of_fragment",
+    "stage_without_rows",
+    "without_rows",
+]
 
 BLOCK_ROWS = 65_536
 """A block of a frame has at most so many rows; more only where equal keys must stay together."""
@@ -65,12 +73,19 @@ def without_rows(source: Source) -> Source:
 
 def stage_without_rows(stage: Stage) -> Stage:
     """Return the stage as every task may have it."""
+    return replace(stage, fragments=tuple(map(_bare, stage.fragments)))
 
+
+def plan_without_rows(plan: ShardedPlan) -> ShardedPlan:
+    """Return the plan without the rows of its frames."""
+    return ShardedPlan(fragments=tuple(map(_bare, plan.fragments)))
+
+
+def _bare(fragment: Fragment) -> Fragment:
     def bare(node: Node) -> Node | None:
         return without_rows(node) if isinstance(node, FrameSource) else None
 
-    fragments = [replace(fragment, root=substitute(fragment.root, bare)) for fragment in stage.fragments]
-    return replace(stage, fragments=tuple(fragments))
+    return replace(fragment, root=substitute(fragment.root, bare))
 
 
 def _part_of_frame(source: FrameSource, ranges: Sequence[tuple[int, int]]) -> FrameSource:

@@ -2,7 +2,8 @@
 
 It is made beside its place under a hidden name, filled, and moved there; a folder that is there already changes
 places with it. So whoever looks sees the old content or the new one, whole, whatever happens in between. What a
-killed process has left under a hidden name is removed by the next one that writes to the same place.
+killed process has left under a hidden name is removed by the next one that writes to the same place, and by whoever
+goes on with its run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from squill.errors import ClusterError, PlanError
 from squill.plan.dataset import MANIFEST
 from squill.runtime.stored_answer import sync_to_disk
 
-__all__ = ["MODES", "Staging", "check_mode"]
+__all__ = ["MODES", "Staging", "check_mode", "remove_left_by"]
 
 MODES = ("error", "overwrite")
 SUFFIX = ".squill-unfinished"
@@ -31,8 +32,9 @@ RENAME_EXCHANGE = 2
 class Staging:
     """A hidden folder while in context, at `folder`; `commit` gives it its place at `target`."""
 
-    def __init__(self, target: Path, mode: str, operator: str) -> None:
+    def __init__(self, target: Path, mode: str, operator: str, run_id: str) -> None:
         check_mode(mode, operator)
+        self._run_id = run_id
         self.target = target.resolve()
         self._operator = operator
         self._mode = mode
@@ -42,11 +44,12 @@ class Staging:
     def __enter__(self) -> Self:
         parent = self.target.parent
         self._made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-        hidden = f".{self.target.name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:12]}{SUFFIX}"
+        hidden = f".{self.target.name}.{socket.gethostname()}.{os.getpid()}.{self._run_id}{SUFFIX}"
         self.folder = parent / hidden
         try:
             parent.mkdir(parents=True, exist_ok=True)
             _remove_left_behind(self.target)
+            remove_left_by(self._run_id, self.target)
             self.folder.mkdir()
         except OSError as error:
             self._clean()
@@ -113,6 +116,12 @@ def _remove_left_behind(target: Path) -> None:
         pid = folder.name.removesuffix(SUFFIX).split(".")[-2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left_by(run_id: str, target: Path) -> None:
+    """Remove the hidden folders of dead drivers of a run, of which one at most lives: wherever that was."""
+    for folder in target.parent.glob(f".{target.name}.*.{run_id}{SUFFIX}"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> None:

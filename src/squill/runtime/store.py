@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +22,9 @@ from squill.runtime.removal import remove_folder
 from squill.runtime.runtime import Runtime
 from squill.runtime.staging import Staging
 from squill.runtime.stored_answer import StoredAnswer, WrittenFile, sync_to_disk
+from squill.runtime.ticket import RunTicket, new_id
 
-__all__ = ["SUFFIXES", "Wanted", "described", "new_version", "store"]
+__all__ = ["SUFFIXES", "Wanted", "described", "store"]
 
 SUFFIXES = {"parquet": "parquet", "ipc": "arrow"}
 
@@ -47,17 +47,19 @@ class Wanted:
     operator: str = "to_storage"
 
 
-def store(runtime: Runtime, wanted: Wanted) -> Dataset:
+def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> Dataset:
     """Run the plan and write its answer; left by an error, everything is as it was."""
     if wanted.format not in SUFFIXES:
         raise PlanError(f"{wanted.operator}: format is {wanted.format!r}", 'use "parquet" or "ipc".')
     refuse_bound_columns(wanted.node.schema, wanted.operator)
     plan = fragments_of(wanted.node)
-    with Staging(Path(wanted.path), wanted.mode, wanted.operator) as staging:
+    run_id = new_id() if ticket is None else ticket.id
+    with Staging(Path(wanted.path), wanted.mode, wanted.operator, run_id) as staging:
         attempts = staging.folder / "attempts"
         attempts.mkdir()
         with progress_bar() as bar:
-            receipts = runtime.run(plan, StoredAnswer(folder=str(attempts), format=wanted.format), bar)
+            answer = StoredAnswer(folder=str(attempts), format=wanted.format)
+            receipts = runtime.run(plan, answer, bar, ticket=ticket)
         dataset = described(wanted, str(staging.target), receipts)
         _name_files(staging.folder, dataset, receipts)
         # Without it, an attempt that does not count and is still running has nowhere to write.
@@ -67,15 +69,10 @@ def store(runtime: Runtime, wanted: Wanted) -> Dataset:
     return dataset
 
 
-def new_version() -> str:
-    """Return a name that no other run has."""
-    return uuid.uuid4().hex[:12]
-
-
 def described(wanted: Wanted, path: str, receipts: list[Receipt]) -> Dataset:
     """Return what is to be known of the answer."""
     node = wanted.node
-    version = wanted.version or new_version()
+    version = wanted.version or new_id()
     placement = placement_of(node)
     is_timed = node.time is not None and not node.properties.per_window
     return Dataset(

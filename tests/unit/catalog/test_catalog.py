@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, func, select, update
 
-from squill.catalog.catalog import Catalog, Entry, Lineage
+from squill.catalog import catalog as catalog_module
+from squill.catalog.catalog import Catalog, Entry, Lineage, RunRecord
 from squill.catalog.tables import catalog_version, files, lineage
 from squill.errors import ClusterError, DatasetNotFoundError, PlanError
 from squill.plan.dataset import Dataset, ShardFile
@@ -28,6 +29,10 @@ def entry(name: str, path: str = "/data/x", owner: str = "me", rows: int = 3) ->
         files=(stored,),
     )
     return Entry(dataset=dataset, owner=owner)
+
+
+def a_run(run_id: str, action: str, dataset: str | None = None) -> RunRecord:
+    return RunRecord(id=run_id, action=action, dataset=dataset, owner="me", started="2026-01-01", plan="fragment 1")
 
 
 PLAN = Lineage(explain="fragment 1\n  …", inputs=("raw", "/data/other"), plan=b"\x00\xffbytes")
@@ -109,23 +114,47 @@ def test_renewed_dataset_keeps_its_lineage(catalog: Catalog) -> None:
 
 
 def test_runs_and_errors_are_recorded(catalog: Catalog) -> None:
-    with catalog.run("to_storage", "clicks", "me") as run:
-        assert catalog.runs()[0].state == "running"
-        run.rows = 12
-    with pytest.raises(ClusterError), catalog.run("to_storage", "clicks", "me"):
-        raise ClusterError("the disk is full", "make room")
-    with pytest.raises(KeyboardInterrupt), catalog.run("to_memory", "m", "me"):
-        raise KeyboardInterrupt
-    assert [(run.action, run.dataset, run.state, run.rows) for run in catalog.runs()] == [
-        ("to_storage", "clicks", "done", 12),
-        ("to_storage", "clicks", "failed", None),
-        ("to_memory", "m", "cancelled", None),
+    begun = [a_run("a1", "to_storage", "clicks"), a_run("b2", "to_storage", "clicks"), a_run("c3", "collect")]
+    for record in begun:
+        catalog.begin_run(record)
+    assert catalog.runs() == begun
+    catalog.end_run("a1", "done", 2**40)
+    catalog.end_run("b2", "failed", error=ClusterError("the disk is full", "make room"))
+    catalog.end_run("c3", "cancelled", error=KeyboardInterrupt())
+    assert [(run.id, run.dataset, run.state, run.rows, run.error) for run in catalog.runs()] == [
+        ("a1", "clicks", "done", 2**40, None),
+        ("b2", "clicks", "failed", None, "the disk is full\nHint: make room"),
+        ("c3", None, "cancelled", None, ""),
     ]
     first, second = catalog.errors()
-    assert (first.run_id, first.dataset, first.kind) == (2, "clicks", "ClusterError")
+    assert (first.run_id, first.dataset, first.kind) == ("b2", "clicks", "ClusterError")
     assert first.message == "the disk is full\nHint: make room"
-    assert second.kind == "KeyboardInterrupt"
+    assert (second.run_id, second.kind) == ("c3", "KeyboardInterrupt")
     assert all(run.ended is not None and run.ended >= run.started for run in catalog.runs())
+    assert catalog.find_run("b2") == catalog.runs()[1]
+    assert catalog.find_run("nobody") is None
+
+
+def test_run_that_goes_on_keeps_its_beginning(catalog: Catalog) -> None:
+    catalog.begin_run(a_run("a1", "collect"))
+    catalog.end_run("a1", "failed", error=ClusterError("no"))
+    later = RunRecord(id="a1", action="collect", owner="another", started="2030-01-01", plan="p", folder="/f")
+    catalog.begin_run(later)
+    (again,) = catalog.runs()
+    assert (again.state, again.owner, again.started, again.ended) == ("running", "another", "2026-01-01", None)
+
+
+def test_old_runs_are_forgotten_but_for_those_that_have_not_ended(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_module, "KEPT_RUNS", 3)
+    monkeypatch.setattr(catalog_module, "FORGET_EVERY", 10)
+    for number in range(10):
+        catalog.begin_run(a_run(f"r{number}", "collect"))
+        if number != 2:
+            catalog.end_run(f"r{number}", "failed", error=ClusterError("no"))
+    assert [run.id for run in catalog.runs()] == ["r2", "r7", "r8", "r9"]
+    assert [error.run_id for error in catalog.errors()] == ["r7", "r8", "r9"]
 
 
 def test_many_clients_write_at_once(catalog: Catalog, url: str) -> None:
@@ -135,8 +164,9 @@ def test_many_clients_write_at_once(catalog: Catalog, url: str) -> None:
         own = Catalog(url)
         try:
             for item in range(5):
-                with own.run("to_memory", f"{number}-{item}", "me"):
-                    own.put(entry(f"{number}-{item}"), PLAN)
+                own.begin_run(a_run(f"{number}-{item}", "to_memory"))
+                own.put(entry(f"{number}-{item}"), PLAN)
+                own.end_run(f"{number}-{item}", "done")
         except Exception as error:  # noqa: BLE001
             failures.append(error)
         finally:
@@ -174,7 +204,7 @@ def test_catalog_of_another_version_is_refused(catalog: Catalog, url: str) -> No
     with engine.begin() as connection:
         connection.execute(update(catalog_version).values(version=9))
     engine.dispose()
-    with pytest.raises(ClusterError, match="has version 9, and this version of Squill reads version 1"):
+    with pytest.raises(ClusterError, match="has version 9, and this version of Squill reads version 2"):
         Catalog(url)
 
 

@@ -31,15 +31,8 @@ def by_key(cluster: sq.Cluster) -> sq.ShardedStream:
 
 
 def actions(cluster: sq.Cluster) -> list[tuple[str, str, str]]:
-    return [(run.action, run.dataset, run.state) for run in cluster.catalog.runs()]
-
-
-def test_nothing_is_made_before_a_name_is_given(cluster: sq.Cluster, tmp_path: Path) -> None:
-    by_key(cluster).collect()
-    by_key(cluster).to_storage(tmp_path / "out")
-    assert not (tmp_path / "warehouse").exists()
-    by_key(cluster).to_storage(tmp_path / "named", name="named")
-    assert (tmp_path / "warehouse" / "catalog.sqlite").exists()
+    """What was done for datasets; queries that only ask are recorded too."""
+    return [(run.action, str(run.dataset), run.state) for run in cluster.catalog.runs() if run.dataset is not None]
 
 
 def test_stored_dataset_is_found_by_name(cluster: sq.Cluster, tmp_path: Path) -> None:
@@ -112,7 +105,6 @@ def test_lost_file_without_a_name_is_an_error(cluster: sq.Cluster, tmp_path: Pat
     Path(dataset.paths[0]).unlink()
     with pytest.raises(SourceReadError, match="are lost, and no catalog knows its plan"):
         cluster.scan(tmp_path / "out").collect()
-    assert not (tmp_path / "warehouse").exists()
 
 
 def test_plan_with_too_many_rows_is_kept_as_text(

@@ -20,12 +20,15 @@ from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.splits import splits_of_fragment
+from squill.runtime.ticket import RunTicket
 
 __all__ = ["LocalRuntime"]
 
 
 class LocalRuntime:
     """`cores` threads of this process; of several `machines`, which stand for those of a cluster, each has as many."""
+
+    can_go_on = False
 
     def __init__(self, cores: int, machines: int = 1) -> None:
         for name, value in (("cores", cores), ("machines", machines)):
@@ -56,6 +59,7 @@ class LocalRuntime:
         on_receipt: OnReceipt | None = None,
         stop: Event | None = None,
         works: list[Work] | None = None,
+        ticket: RunTicket | None = None,
     ) -> list[Receipt]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
@@ -91,6 +95,9 @@ class LocalRuntime:
         if works is not None:
             works.extend(machine.works)
         return [receipt for receipt in results if receipt is not None]
+
+    def run_place(self, run_id: str) -> None:
+        return None
 
     def check(self) -> str:
         return f"{self.describe()}: nothing is needed elsewhere"

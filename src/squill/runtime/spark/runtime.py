@@ -2,7 +2,7 @@
 
 Each wave is one job without a shuffle, a task for each machine of each of its stages, which reads its splits and
 maps the files of earlier waves. The rows that tasks return to the driver are the manifest, and the answer comes in
-files too.
+files too. What waves have done is written down in the run's folder, so that another driver can go on.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from squill.errors import ClusterError
-from squill.exchange.segments import Run, read_run
+from squill.exchange.segments import Run, read_run, runs_for
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
-from squill.plan.nodes import FrameSource, Source
+from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.schema import Schema
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, waves_of
@@ -34,8 +35,19 @@ from squill.runtime.estimate import known_rows
 from squill.runtime.hosts import HostsOf
 from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
+from squill.runtime.run_folder import (
+    Committed,
+    Order,
+    RunFolder,
+    StoredSplit,
+    explained,
+    lost_files,
+    remove_old_runs,
+    run_place,
+    stamp_of,
+)
+from squill.runtime.spark.carried import carried_error
 from squill.runtime.spark.executors import check_executors, saying_what_is_missing
-from squill.runtime.spark.folder import RunFolder
 from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows, jobs_of_one_run
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.near import hadoop_hosts, task_rows
@@ -43,6 +55,8 @@ from squill.runtime.spark.results import WaveResults
 from squill.runtime.spark.shuffle import ShuffleRun, answer_table
 from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
+    ANSWER,
+    DRIVER,
     OUTPUT_DDL,
     StageJob,
     WaveJob,
@@ -50,7 +64,8 @@ from squill.runtime.spark.task import (
     file_name,
     run_task,
 )
-from squill.runtime.splits import splits_of_fragment, stage_without_rows, without_rows
+from squill.runtime.splits import plan_without_rows, splits_of_fragment, without_rows
+from squill.runtime.ticket import RunTicket, new_id
 
 __all__ = ["SparkRuntime"]
 
@@ -64,6 +79,8 @@ class SparkRuntime:
     ``task``     what a task runs: a function of the job's bytes and the task's rows.
     ``hosts_of`` who knows which hosts have a file, if anybody does.
     """
+
+    can_go_on = True
 
     def __init__(
         self,
@@ -86,6 +103,7 @@ class SparkRuntime:
         self._channel = channel or ("shuffle" if folder is None else "files")
         self._owns_session = owns_session
         self._is_closed = False
+        self._is_cleaned = False
 
     @property
     def shards(self) -> int:
@@ -106,59 +124,112 @@ class SparkRuntime:
         on_receipt: OnReceipt | None = None,
         stop: threading.Event | None = None,
         works: list[Work] | None = None,
+        ticket: RunTicket | None = None,
     ) -> list[Receipt]:
         self._check_open()
         done: list[Work] = []
-        with saying_what_is_missing(self.session, self._machines):
-            if self.folder is None or self._goes_by_shuffle(plan):
-                with jobs_of_one_run(self.session, stop) as jobs:
-                    run = ShuffleRun(self.session, jobs, plan, answer, self._compression, self.hosts_of)
-                    receipts = run.receipts(on_progress, on_receipt, done)
+        if ticket is None:
+            with (alone := RunTicket(id=new_id(), action="run", owner="", started="")).scope:
+                return self.run(plan, answer, on_progress, on_receipt=on_receipt, stop=stop, works=works, ticket=alone)
+        with saying_what_is_missing(self.session, self._machines), jobs_of_one_run(self.session, stop) as jobs:
+            if ticket.left is not None:
+                receipts = self._go_on(jobs, *ticket.left, answer, on_progress, on_receipt, done)
+            elif self.folder is None or self._goes_by_shuffle(plan):
+                run = ShuffleRun(self.session, jobs, plan, answer, self._compression, self.hosts_of)
+                receipts = run.receipts(on_progress, on_receipt, done)
             else:
-                with RunFolder(self.folder) as folder, jobs_of_one_run(self.session, stop) as jobs:
-                    receipts = self._run_by_files(jobs, plan, answer, folder, on_progress, on_receipt, done)
+                folder, order = self._begun(plan, self.folder, ticket)
+                receipts = self._go_on(jobs, folder, order, answer, on_progress, on_receipt, done)
         if works is not None:
             works.extend(done)
         return sorted(receipts, key=lambda receipt: receipt.shard)
 
-    def _run_by_files(
+    def _begun(self, plan: ShardedPlan, base: Path, ticket: RunTicket) -> tuple[RunFolder, Order]:
+        """Return the folder of a run that begins, which goes with the ticket, and what is to be done in it."""
+        if not self._is_cleaned:
+            remove_old_runs(base)
+            self._is_cleaned = True
+        folder = ticket.scope.enter_context(RunFolder.make(base, ticket))
+        try:
+            plan = spooled(plan, folder.files)
+        except (PySparkException, Py4JError) as error:
+            raise failed_without_a_word(error) from error
+        order = self._order(plan, folder, ticket.request)
+        if ticket.request is not None:
+            folder.keep(order)
+        return folder, order
+
+    def _order(self, plan: ShardedPlan, folder: RunFolder, request: object) -> Order:
+        with explained(folder.path):
+            splits = {
+                (number, leaf): [
+                    _stored(part, folder.files / f"f{number}-l{leaf}-{shard}.ipc") for shard, part in enumerate(parts)
+                ]
+                for fragment in plan.fragments
+                for (number, leaf), parts in splits_of_fragment(fragment, self.hosts_of)
+            }
+        read = [part for parts in splits.values() for part, _ in parts if isinstance(part, FileSource)]
+        stamps = {path: stamp_of(path) for part in read for path in part.paths}
+        return Order(
+            plan=plan_without_rows(plan),
+            splits=splits,
+            sources={path: stamp for path, stamp in stamps.items() if stamp is not None},
+            rows=known_rows(plan),
+            settings=self.settings,
+            request=request,
+        )
+
+    def _go_on(
         self,
         jobs: Jobs,
-        plan: ShardedPlan,
+        folder: RunFolder,
+        order: Order,
         answer: Answer,
-        folder: Path,
         on_progress: OnProgress | None,
         on_receipt: OnReceipt | None,
         works: list[Work],
     ) -> list[Receipt]:
-        try:
-            plan = spooled(plan, folder)
-        except (PySparkException, Py4JError) as error:
-            raise failed_without_a_word(error) from error
-        waves = waves_of(plan)
-        schema = plan.answer.root.schema
+        """Run the waves that are not done."""
+        waves = waves_of(order.plan)
+        schema = order.plan.answer.root.schema
+        finished = _usable(folder, waves)
+        is_awaited = on_progress is not None or on_receipt is not None
         sent: dict[int, pa.Table] = {}
         receipts: list[Receipt] = []
-        is_awaited = on_progress is not None or on_receipt is not None
         at = 0
 
         def look() -> Progress:
-            return _progress(folder, waves, at, works)
+            return _progress(folder.files, waves, at, works)
 
-        with reporting(look, on_progress, lambda: known_rows(plan)):
+        def take(receipt: Receipt, run: Run | None) -> None:
+            # The files are mapped, so they may go with the folder.
+            pieces = [] if run is None else list(read_run(run, schema))
+            receipts.append(handed_over(replace(receipt, pieces=pieces), on_receipt))
+
+        with reporting(look, on_progress, lambda: order.rows):
             for at, stages in enumerate(waves):
-                stage_jobs = tuple(self._job(stage, sent, folder, answer) for stage in stages)
-                tasks = sum(stage.layout.machines for stage in stages)
-                filling = filler_rows(self.session, tasks) if is_awaited else 0
-                wave = WaveJob(jobs=stage_jobs, filling=filling)
-                results = WaveResults(works)
-                for receipt, run in self._run_wave(jobs, wave, folder, results):
-                    # The files are mapped, so they may go with the folder.
-                    pieces = [] if run is None else list(read_run(run, schema))
-                    receipts.append(handed_over(replace(receipt, pieces=pieces), on_receipt))
-                sent |= {channel: results.manifest() for stage in stages for channel in stage.outputs}
-                later = [stage for wave_stages in waves[at + 1 :] for stage in wave_stages]
-                _remove_unread(sent, {channel for stage in later for channel in stage.inputs})
+                number = at + 1
+                if number in finished:
+                    done = finished[number]
+                    works += done.works
+                    for receipt, run in _answered(done):
+                        take(receipt, run)
+                else:
+                    tasks = sum(stage.layout.machines for stage in stages)
+                    filling = filler_rows(self.session, tasks) if is_awaited else 0
+                    stage_jobs = tuple(self._job(stage, sent, folder.files, order, answer) for stage in stages)
+                    wave = WaveJob(jobs=stage_jobs, filling=filling)
+                    results, begin = WaveResults(works), len(works)
+                    notes: list[Receipt] = []
+                    for receipt, run in self._run_wave(jobs, wave, folder.files, results):
+                        notes.append(receipt)
+                        take(receipt, run)
+                    done = Committed(manifest=results.manifest(), receipts=notes, works=works[begin:])
+                    # What stands elsewhere goes with its driver: its stage is run again.
+                    if order.request is not None and all(receipt.note is None for receipt in notes):
+                        folder.commit(number, done)
+                sent |= {channel: done.manifest for stage in stages for channel in stage.outputs}
+                _remove_unread(sent, _read_later(waves, number))
         return receipts
 
     def _check_open(self) -> None:
@@ -169,26 +240,20 @@ class SparkRuntime:
         """Whether rows move through Spark's shuffle; one movement that is to is enough for all."""
         return "shuffle" in {channel.routing.channel or self._channel for channel in plan.channels.values()}
 
-    def _job(self, stage: Stage, sent: dict[int, pa.Table], folder: Path, answer: Answer) -> StageJob:
+    def _job(self, stage: Stage, sent: dict[int, pa.Table], files: Path, order: Order, answer: Answer) -> StageJob:
         """Return the job; a plan goes to every task of it, a shard's rows only to its own."""
-        splits = {
-            (number, leaf): [
-                _stored(part, folder / f"f{number}-l{leaf}-{shard}.ipc") for shard, part in enumerate(parts)
-            ]
-            for fragment in stage.fragments
-            for (number, leaf), parts in splits_of_fragment(fragment, self.hosts_of)
-        }
+        numbers = {fragment.number for fragment in stage.fragments}
         return StageJob(
-            stage=stage_without_rows(stage),
-            folder=str(folder),
-            compression=self._compression,
-            splits=splits,
+            stage=stage,
+            folder=str(files),
+            compression=order.settings["compression"],
+            splits={place: parts for place, parts in order.splits.items() if place[0] in numbers},
             inboxes={channel: sent[channel] for channel in stage.inputs},
             answer=answer,
         )
 
     def _run_wave(
-        self, jobs: Jobs, wave: WaveJob, folder: Path, results: WaveResults
+        self, jobs: Jobs, wave: WaveJob, files: Path, results: WaveResults
     ) -> Iterator[tuple[Receipt, Run | None]]:
         """Run one job; yield the receipts of the answer, and what holds their rows, as tasks finish."""
         try:
@@ -197,8 +262,23 @@ class SparkRuntime:
             for batch in jobs.read(lines, iter):
                 yield from results.add(batch)
         except (PySparkException, Py4JError) as error:
-            raise _reported(wave, folder, error) from error
+            raise _reported(wave, files, error) from error
         results.raise_first_error()
+
+    def run_place(self, run_id: str) -> Path | None:
+        return None if self.folder is None else run_place(self.folder, run_id)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What `start_runtime` needs to make a cluster like this one."""
+        return {
+            "master": self.session.conf.get("spark.master", None),
+            "machines": self._machines,
+            "cores": self._cores,
+            "folder": self.folder,
+            "channel": self._channel,
+            "compression": self._compression,
+        }
 
     def check(self) -> str:
         self._check_open()
@@ -227,7 +307,34 @@ class SparkRuntime:
         self._is_closed = True
 
 
-def _stored(split: Source, path: Path) -> tuple[Source, str | None]:
+def _usable(folder: RunFolder, waves: Sequence[Sequence[Stage]]) -> dict[int, Committed]:
+    """Return by wave what is done; nothing of it when files that are still to be read are lost."""
+    finished = folder.committed()
+    if not finished:
+        return {}
+    last = max(finished)
+    wanted = {ANSWER} if last == len(waves) else _read_later(waves, last)
+    for done in finished.values():
+        if lost_files(done.manifest.filter(pc.field("channel").isin(sorted(wanted)))):
+            folder.start_over()
+            return {}
+    folder.remove_unaccepted({path for done in finished.values() for path in done.manifest.column("path").to_pylist()})
+    return finished
+
+
+def _answered(done: Committed) -> Iterator[tuple[Receipt, Run | None]]:
+    """Yield the receipts of the answer that a wave which is done has given, and what holds their rows."""
+    runs = {run.shard: run for run in runs_for(ANSWER, DRIVER, done.manifest)}
+    for receipt in done.receipts:
+        yield receipt, runs.get(receipt.shard)
+
+
+def _read_later(waves: Sequence[Sequence[Stage]], number: int) -> set[int]:
+    """Return the channels that waves after this one read."""
+    return {channel for stages in waves[number:] for stage in stages for channel in stage.inputs}
+
+
+def _stored(split: Source, path: Path) -> StoredSplit:
     """Return the split as tasks get it; rows in memory become a file."""
     if not isinstance(split, FrameSource):
         return split, None
@@ -250,6 +357,9 @@ def _reported(wave: WaveJob, folder: Path, error: Exception) -> Exception:
         failure = pickle.loads(path.read_bytes())  # noqa: S301  (written by our own task)
         assert isinstance(failure, Exception)
         return failure
+    carried = carried_error(str(error))
+    if carried is not None:
+        return carried
     return failed_without_a_word(error, [fragment for job in wave.jobs for fragment in job.stage.fragments])
 
 

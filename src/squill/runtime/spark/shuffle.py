@@ -27,6 +27,7 @@ from squill.runtime.answer import Answer, CollectAnswer, OnReceipt, Receipt, han
 from squill.runtime.hosts import HostsOf
 from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
+from squill.runtime.spark.carried import carried_error
 from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.parcels import ParcelReader, Spool
@@ -34,7 +35,6 @@ from squill.runtime.spark.shuffle_task import (
     PARCEL,
     PARCEL_DDL,
     ShuffleJob,
-    carried_error,
     frame_parcels,
     rows_of_answer,
     run_shuffle_task,

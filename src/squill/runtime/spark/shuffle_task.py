@@ -11,11 +11,9 @@ attempt travels to the driver as a parcel; any other is raised, with itself in i
 
 from __future__ import annotations
 
-import base64
 import io
 import pickle
 import queue
-import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -45,6 +43,7 @@ from squill.runtime.answer import Answer, Receipt
 from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.spark.carried import carrying
 from squill.runtime.spark.jobs import filler
 from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS
@@ -53,7 +52,7 @@ from squill.time import INFINITY
 
 __all__ = [
     "ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "RECEIPT", "WORK", "ShuffleJob",
-    "carried_error", "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels",
+    "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels",
 ]  # fmt: skip
 
 PARCEL = pa.schema(
@@ -86,7 +85,6 @@ ANSWER_ROWS = 1 << 17
 """Parcels of this many rows at most: the JVM copies each of them several times."""
 PARCELS_AHEAD = 16
 ROWS_FOR_SPARK = 10_000
-CARRIED = re.compile(r"squill-error:([A-Za-z0-9+/=]+):")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +208,7 @@ def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.Re
     for record in batches:
         for row in record.select(["kind", "data"]).to_pylist():
             if row["kind"] == ERROR:
-                raise _carrying(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
+                raise carrying(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
             if row["kind"] != ANSWER:
                 continue
             frame = spark_frame(result_frame(decode(pa.py_buffer(row["data"]), node.schema), node))
@@ -225,23 +223,6 @@ def run_shuffle_task(job_bytes: bytes, wave: int, batches: Iterator[pa.RecordBat
     stage, machine = job.stage(wave, context.partitionId())
     task = _Task(job, wave, stage, machine, context.taskAttemptId())
     yield from task.run(batches)
-
-
-def carried_error(text: str) -> Exception | None:
-    """Return the error that a task's own text carries, or None."""
-    found = CARRIED.search(text)
-    if found is None:
-        return None
-    error = pickle.loads(base64.b64decode(found.group(1)))  # noqa: S301  (written by our own task)
-    return error if isinstance(error, Exception) else None
-
-
-def _carrying(error: Exception) -> Exception:
-    try:
-        content = base64.b64encode(pickle.dumps(error)).decode()
-    except Exception:  # noqa: BLE001  (an error of the user's that cannot be pickled)
-        return error
-    return RuntimeError(f"{error}\nsquill-error:{content}:")
 
 
 @dataclass
@@ -327,7 +308,7 @@ class _Task:
             task = self.job.task_of(self.wave, self.stage, self.shards[0])
             place = {"wave": DRIVER, "target": 0, "place": self.wave, "sender": task}
             return parcel(kind=ERROR, data=pickle.dumps(failure), **place)
-        raise _carrying(failure) if isinstance(failure, Exception) else failure
+        raise carrying(failure) if isinstance(failure, Exception) else failure
 
     # -- what comes in ------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ and fragment and returns the manifest lines of what it wrote as rows. Spark hand
 one attempt per task, so the manifest names accepted attempts only.
 
 An error that would come again on every attempt is returned as a row, so that Spark does not try three more
-times; any other is left in the run's folder for the driver to read, and raised.
+times; any other is left in the run's folder for the driver to read, and raised, with itself in its text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from squill.exchange.merge import merge_runs
 from squill.exchange.scatter import Outbox
 from squill.exchange.segments import MANIFEST, Run, SegmentWriter, read_run, runs_for
 from squill.plan.fragments import Channel, Fragment, sources_of
-from squill.plan.nodes import FrameSource, Source
+from squill.plan.nodes import FrameSource
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.serialise import loads
 from squill.plan.stages import Stage
@@ -36,11 +36,13 @@ from squill.runtime.failure import located
 from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.report import Work
+from squill.runtime.run_folder import StoredSplit
 from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.spark.carried import carrying
 from squill.runtime.spark.jobs import filler
 
 __all__ = [
-    "ANSWER", "DRIVER", "OUTPUT", "OUTPUT_DDL", "StageJob", "StoredSplit", "WaveJob", "error_files",
+    "ANSWER", "DRIVER", "OUTPUT", "OUTPUT_DDL", "StageJob", "WaveJob", "error_files",
     "file_name", "run_task",
 ]  # fmt: skip
 
@@ -56,9 +58,6 @@ OUTPUT_DDL = (
 
 MAY_PASS = (UserFunctionError, InternalError, ClusterError, OSError, MemoryError)
 """Errors that another attempt may not meet."""
-
-StoredSplit = tuple[Source, str | None]
-"""What a shard reads of a stored source, and the file that holds its rows, when it was a frame."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +126,7 @@ class StageJob:
         return hosts_of_splits(parts[shard][0] for parts in self.splits.values() for shard in shards)
 
     def _leave_error(self, fragment: Fragment, shard: int, attempt: int, error: Exception) -> None:
-        """Write an error that may pass for the driver; the folder is gone when the run has ended meanwhile."""
+        """Write an error that may pass for the driver."""
         if isinstance(error, SquillError) and not isinstance(error, MAY_PASS):
             return
         try:
@@ -135,10 +134,12 @@ class StageJob:
         except Exception:  # noqa: BLE001  (an error of the user's that cannot be pickled)
             content = pickle.dumps(located(ShardError(f"{type(error).__name__}: {error}"), fragment, shard))
         name = file_name(self.stage.number, fragment.number, shard, attempt)
+        place = (Path(self.folder) / name).with_suffix(".error")
         try:
-            (Path(self.folder) / name).with_suffix(".error").write_bytes(content)
-        except FileNotFoundError:
-            return
+            place.write_bytes(content)
+        except OSError:
+            # The folder is gone, or its disk is full; then the error that is raised carries it.
+            place.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +227,6 @@ def _output(job: StageJob, machine: int, attempt: int) -> pa.RecordBatch:
         lines = job.run(machine, attempt)
     except SquillError as error:
         if isinstance(error, MAY_PASS):
-            raise
+            raise carrying(error) from error
         lines = [{"attempt": attempt, "error": pickle.dumps(error)}]
     return pa.RecordBatch.from_pylist(lines, schema=OUTPUT)
