@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import ShardError
+from squill.errors import ClusterError, ShardError, SquillError
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.testing import assert_same_events
 from tests.spark.shared import runtime_of
@@ -194,3 +197,77 @@ def test_interrupted_run_stops_its_tasks_and_leaves_nothing(
     assert not (seen / "ended").exists()
     assert not folder.exists() or list(folder.iterdir()) == []
     assert CASE.sharded(spark_cluster).collect().height == CASE.in_process().height
+
+
+def test_full_disk_is_said_even_where_there_is_no_room_to_say_it(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    def run(job_bytes: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+        from pathlib import Path
+
+        from squill.exchange.segments import SegmentWriter
+        from squill.runtime.spark.task import run_task
+
+        def full(*args: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        before = SegmentWriter.send, Path.write_bytes
+        SegmentWriter.send = full  # type: ignore[assignment, method-assign]
+        Path.write_bytes = full  # type: ignore[assignment, method-assign]
+        try:
+            yield from run_task(job_bytes, batches)
+        finally:
+            SegmentWriter.send, Path.write_bytes = before  # type: ignore[method-assign]
+
+    cluster = cluster_running(spark_cluster, tmp_path, run)
+    with pytest.raises(ShardError) as caught:
+        CASE.sharded(cluster).collect()
+    what, hint = str(caught.value).split("\n")
+    assert re.fullmatch(r"fragment 1, shard \d of 2.*: OSError: \[Errno 28\] No space left on device", what)
+    assert hint == (
+        "Hint: make room: rows that move between machines are in folder=, stored answers where they are written to."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no filesystem can be mounted here: {made.stderr.decode().strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.faults
+def test_full_disk_is_an_error_and_is_empty_afterwards(
+    spark_cluster: sq.Cluster, small_disk: Path, tmp_path: Path
+) -> None:
+    cluster = sq.Cluster(SparkRuntime(runtime_of(spark_cluster).session, machines=2, cores=1, folder=small_disk))
+    frame = pl.DataFrame({"t": range(300_000), "k": range(300_000)})
+    frame.write_parquet(tmp_path / "rows.parquet")
+    for source in (cluster.scan(tmp_path / "rows.parquet", start="t"), cluster.from_frame(frame, start="t")):
+        with pytest.raises(ClusterError, match="No space left on device"):
+            source.rekey("k").redistribute().collect()
+        assert list(small_disk.iterdir()) == []
+    cluster = sq.Cluster(SparkRuntime(runtime_of(spark_cluster).session, machines=2, cores=1, folder=tmp_path / "runs"))
+    with pytest.raises(ClusterError, match="No space left on device"):
+        cluster.scan(tmp_path / "rows.parquet", start="t").rekey("k").redistribute().to_storage(small_disk / "out")
+    assert list(small_disk.iterdir()) == []
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_split_that_cannot_be_read_is_named(spark_cluster: sq.Cluster, spark_folder: Path, tmp_path: Path) -> None:
+    for name in ("good", "bad"):
+        pl.DataFrame({"t": range(20_000), "k": range(20_000)}).write_parquet(tmp_path / f"{name}.parquet")
+    plan = spark_cluster.scan(tmp_path / "*.parquet", start="t").rekey("k").redistribute()
+    bad = tmp_path / "bad.parquet"
+    content = bytearray(bad.read_bytes())
+    content[100:20_000] = bytes(19_900)  # its footer is whole, its pages are not
+    bad.write_bytes(content)
+    with pytest.raises(SquillError, match=r"^fragment 1, shard \d of 2.*bad\.parquet"):
+        plan.collect()
+    assert list(spark_folder.iterdir()) == []

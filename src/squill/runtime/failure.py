@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import TracebackType
 
 from squill.engine.operator import Operator
@@ -9,6 +10,8 @@ from squill.errors import ShardError, SquillError
 from squill.plan.fragments import Fragment
 
 __all__ = ["failed_operator", "located"]
+
+DISK_FULL = "make room: rows that move between machines are in folder=, stored answers where they are written to."
 
 
 def located(error: Exception, fragment: Fragment, shard: int) -> SquillError:
@@ -23,7 +26,8 @@ def located(error: Exception, fragment: Fragment, shard: int) -> SquillError:
     if isinstance(error, SquillError):
         error.what = f"{where}: {error.what}"
         return error
-    wrapped = ShardError(f"{where}: {type(error).__name__}: {error}", "the error above is the cause.")
+    hint = DISK_FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else "the error above is the cause."
+    wrapped = ShardError(f"{where}: {type(error).__name__}: {error}", hint)
     wrapped.__cause__ = error
     return wrapped
 
