@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -52,7 +53,8 @@ def test_every_action_is_recorded(cluster: sq.Cluster, tmp_path: Path) -> None:
     ]
     assert {record.state for record in records} == {"done"}
     assert records[1].id == run.id
-    assert records[0].plan == plan.explain()
+    # What explain estimates, after ~, is for people, and costs time.
+    assert records[0].plan == re.sub(r",? +~.*", "", plan.explain())
     assert all(record.ended is not None and record.started <= record.ended for record in records)
     assert len({record.id for record in records}) == 7
     assert cluster.catalog.require("kept", "test").dataset.version == records[3].id
