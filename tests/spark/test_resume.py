@@ -183,12 +183,13 @@ def test_id_is_enough_for_a_driver_of_its_own(cluster: sq.Cluster, tmp_path: Pat
     wanted = expected(tmp_path)
     killed(tmp_path, "to_storage", "stage 1 committed")
     run_id, _ = left_in(tmp_path)
+    before = marks(tmp_path, 1)
     program = f"import squill as sq; print(sq.resume({run_id!r}, folder={str(tmp_path / 'runs')!r}))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     said = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True, cwd=tmp_path)
     assert said == f"kept: {wanted.height} rows on 2 shards in storage, keyed by k\n"
     assert cluster.dataset("kept").collect(sort=True).equals(wanted)
-    assert marks(tmp_path, 1) == 2
+    assert marks(tmp_path, 1) == before
     assert list((tmp_path / "runs").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "rows.parquet", "runs", "seen", "warehouse"]
 
@@ -252,6 +253,19 @@ def test_memory_needs_a_cluster_that_lives(cluster: sq.Cluster, tmp_path: Path) 
     )
     sq.resume(run_id, on=cluster)
     assert cluster.dataset("held").collect(sort=True).equals(expected(tmp_path))
+
+
+def test_run_that_cannot_begin_again_stays(cluster: sq.Cluster, tmp_path: Path) -> None:
+    with death_at("stage 1 committed"):
+        plan_in(tmp_path, cluster).to_storage(tmp_path / "out", name="kept")
+    cluster.from_frame({"x": [1]}).to_storage(tmp_path / "other", name="kept")
+    run_id, _ = left_in(tmp_path)
+    with pytest.raises(PlanError, match="there is a dataset 'kept' already"):
+        sq.resume(run_id, on=cluster)
+    assert left_in(tmp_path) == (run_id, 1)
+    cluster.remove("kept")
+    assert str(sq.resume(run_id, on=cluster)).startswith("kept: ")
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_living_driver_keeps_its_run(cluster: sq.Cluster, tmp_path: Path) -> None:

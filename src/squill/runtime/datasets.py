@@ -81,6 +81,8 @@ class Datasets:
         if _is_named(wanted) and request.lineage is not None and self._version_of(wanted) != there.version:
             self.catalog.put(Entry(dataset=there, owner=self._owner), request.lineage, overwrite=_replaces(wanted))
         active.rows = there.rows
+        if active.ticket.left is not None:
+            active.ticket.scope.enter_context(active.ticket.left[0])
         return there
 
     def _version_of(self, wanted: Wanted) -> str | None:

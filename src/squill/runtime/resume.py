@@ -147,7 +147,10 @@ def check_alone(run_id: str, request: Request, catalog: str | None) -> None:
 
 
 def go_on(runs: Runs, datasets: Datasets, folder: RunFolder, order: Order) -> Resumed:
-    """Do what is left to do, and return what the driver that died would have; the folder goes."""
+    """Do what is left to do, and return what the driver that died would have.
+
+    The folder goes, unless there is an error before anything is done: who mends that may try again.
+    """
     about, request = folder.about, order.request
     ticket = RunTicket(
         id=about.id,
@@ -159,7 +162,6 @@ def go_on(runs: Runs, datasets: Datasets, folder: RunFolder, order: Order) -> Re
         request=request,
         left=(folder, order),
     )
-    ticket.scope.enter_context(folder)
     with runs.recorded(ActiveRun(ticket)) as active:
         if request.wanted is not None:
             dataset = datasets.go_on(request, active)

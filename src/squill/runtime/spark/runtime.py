@@ -133,6 +133,7 @@ class SparkRuntime:
                 return self.run(plan, answer, on_progress, on_receipt=on_receipt, stop=stop, works=works, ticket=alone)
         with saying_what_is_missing(self.session, self._machines), jobs_of_one_run(self.session, stop) as jobs:
             if ticket.left is not None:
+                ticket.scope.enter_context(ticket.left[0])
                 receipts = self._go_on(jobs, *ticket.left, answer, on_progress, on_receipt, done)
             elif self.folder is None or self._goes_by_shuffle(plan):
                 run = ShuffleRun(self.session, jobs, plan, answer, self._compression, self.hosts_of)
