@@ -76,6 +76,7 @@ with sq.spark(master="local[1]") as ours:
 
 
 @pytest.mark.spark
+@pytest.mark.faults
 def test_executors_without_the_package_get_the_drivers(tmp_path: Path) -> None:
     python = python_without(tmp_path / "bare", "squill")
     with standalone_cluster(tmp_path, workers=2, cores=1) as address:

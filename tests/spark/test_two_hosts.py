@@ -10,7 +10,7 @@ import pytest
 from tests.spark.shared import run_driver
 from tests.spark.standalone import standalone_cluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.faults]  # a minute or two each
 
 # A first attempt of the second task waits until there is another one, then both go on, and race.
 SPECULATION = """
