@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -109,8 +110,14 @@ def start_session(master: str, cores: int) -> SparkSession:
     return session
 
 
+CONNECT_PACKAGES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
+
+
 def _session_at(address: str) -> SparkSession:
     try:
+        # Asked here: PySpark, where it takes the program for a test of its own, ends it when one is missing.
+        for name in CONNECT_PACKAGES:
+            importlib.import_module(name)
         session: SparkSession = SparkSession.builder.remote(address).getOrCreate()
     except ImportError as error:
         raise ClusterError(
