@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 from pathlib import Path
@@ -141,7 +142,8 @@ def test_a_file_elsewhere_that_is_not_whole_is_named(stored: Stored) -> None:
 
 
 def test_fsspec_itself() -> None:
-    import fsspec
+    fsspec = importlib.import_module("fsspec")
+
     with fsspec.open("memory://squill/a.parquet", "wb") as file:
         file.write(written("parquet", FRAME))
     assert sq.scan("memory://squill/*.parquet", start="t").collect().height == 40
