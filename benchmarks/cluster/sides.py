@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 import squill as sq
 from benchmarks.harness import Run, Side, same
 from benchmarks.peers import spark_session
+from benchmarks.peers.spark_sql import SPARK, dropped, naive, spark_rows
 
 __all__ = ["SPARK", "layout_name", "spark_query", "squill_plan"]
 
-SPARK = "spark sql"
 Tables = Callable[[sq.Cluster, Path], tuple[sq.ShardedStream, ...]]
 Plan = Callable[..., sq.ShardedStream]
 Files = Callable[[Path], Mapping[str, Path]]
@@ -37,7 +36,7 @@ def squill_plan(
         given = tables(_cluster(machines, cores, channel), folder)
         return lambda: plan(*given).collect()
 
-    return Side(name=name, prepare=prepare, rows=_naive, peer=False)
+    return Side(name=name, prepare=prepare, rows=naive, peer=False)
 
 
 @cache
@@ -54,28 +53,9 @@ def spark_query(
     form: Callable[[pl.DataFrame], pl.DataFrame] = same,
 ) -> Side:
     """Return a query, in which {name} stands for a table of `files`."""
-    return Side(name=name, prepare=partial(_prepared, sql, files), rows=_spark_rows, form=form, most_events=most_events)
+    return Side(name=name, prepare=partial(_prepared, sql, files), rows=spark_rows, form=form, most_events=most_events)
 
 
 def _prepared(sql: str, files: Files, folder: Path) -> Run:
     session = spark_session.session()
-    tables = {name: session.read.parquet(str(path)) for name, path in files(folder).items()}
-
-    def run() -> Any:
-        answer = session.sql(sql, **tables)
-        answer.write.format("noop").mode("overwrite").save()
-        return answer
-
-    return run
-
-
-def _spark_rows(answer: Any) -> pl.DataFrame:
-    frame = pl.from_arrow(answer.toArrow())
-    assert isinstance(frame, pl.DataFrame)
-    return _naive(frame)
-
-
-def _naive(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows with times in UTC that do not say so."""
-    times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
-    return frame.with_columns(pl.col(times).dt.convert_time_zone("UTC").dt.replace_time_zone(None)) if times else frame
+    return dropped(sql, **{name: session.read.parquet(str(path)) for name, path in files(folder).items()})

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-import weakref
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import polars as pl
 from benchmarks.cluster import big_data, tables
 from benchmarks.cluster.hopping import FAMILY
 from benchmarks.harness import Comparison, Experiment, Side
+from benchmarks.peers.asked_process import AskedProcess
 
 __all__ = ["JOIN", "ONE", "SUM", "experiments"]
 
@@ -48,37 +47,19 @@ class Worker:
     """A process that has one query over one folder; called, it runs it once and returns itself."""
 
     def __init__(self, query: str, cores: int, folder: Path) -> None:
-        self._answer = tempfile.TemporaryDirectory(prefix="squill-bench-")
-        self._process = subprocess.Popen(
+        self._process = AskedProcess(
             [sys.executable, "-m", "benchmarks.cluster.thread_worker", query, str(cores), str(folder)],
+            tempfile.TemporaryDirectory(prefix="squill-bench-"),
             cwd=ROOT,
             env=os.environ | {"POLARS_MAX_THREADS": str(cores)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
         )
-        weakref.finalize(self, _end, self._process, self._answer)
 
     def __call__(self) -> Worker:
-        self._ask("run")
+        self._process.ask("run")
         return self
 
     def rows(self) -> pl.DataFrame:
         """Return the last answer."""
-        path = Path(self._answer.name) / "answer.arrow"
-        self._ask(f"write {path}")
+        path = self._process.folder / "answer.arrow"
+        self._process.ask(f"write {path}")
         return pl.read_ipc(path.read_bytes())
-
-    def _ask(self, line: str) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        if self._process.stdout.readline().strip() != "done":
-            raise RuntimeError(f"the process of {self._process.args} ended while it was asked to {line}")
-
-
-def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:
-    process.kill()
-    process.communicate()
-    folder.cleanup()

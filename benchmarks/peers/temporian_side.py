@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tempfile
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import polars as pl
 from benchmarks import data
 from benchmarks.harness import Side, same
 from benchmarks.hopping import Hopping
+from benchmarks.peers.asked_process import AskedProcess
 
 __all__ = ["TEMPORIAN", "temporian_hopping", "temporian_side"]
 
@@ -71,47 +70,28 @@ class Worker:
 
     def __init__(self, frame: pl.DataFrame, query: dict[str, Any]) -> None:
         assert PYTHON is not None
-        self._folder = tempfile.TemporaryDirectory(prefix="squill-bench-")
-        given = Path(self._folder.name) / "given.npz"
+        folder = tempfile.TemporaryDirectory(prefix="squill-bench-")
+        given = Path(folder.name) / "given.npz"
         arrays: dict[str, Any] = {column.name: _array(column) for column in frame}
         np.savez(given, **arrays)
-        self._process = subprocess.Popen(
-            [PYTHON, str(WORKER), str(given), json.dumps(query | {"epoch": data.EPOCH})],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._close = weakref.finalize(self, _end, self._process, self._folder)
-        self._ask("ready")
+        asked = json.dumps(query | {"epoch": data.EPOCH})
+        self._process = AskedProcess([PYTHON, str(WORKER), str(given), asked], folder)
+        self._process.ask("ready")
 
     def __call__(self) -> Worker:
-        self._ask("run")
+        self._process.ask("run")
         return self
 
     def rows(self) -> pl.DataFrame:
         """Return the last answer, and end the process."""
-        answer = Path(self._folder.name) / "answer.npz"
-        self._ask(f"write {answer}")
+        answer = self._process.folder / "answer.npz"
+        self._process.ask(f"write {answer}")
         frame = pl.DataFrame(dict(np.load(answer)))
-        self._close()
+        self._process.close()
         return frame
-
-    def _ask(self, line: str) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        if self._process.stdout.readline().strip() != "done":
-            raise RuntimeError(f"the Temporian process ended while it was asked to {line}")
 
 
 def _array(column: pl.Series) -> np.ndarray[Any, Any]:
     if column.dtype == pl.String:
         return column.to_numpy().astype("U")
     return column.to_physical().to_numpy()
-
-
-def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:
-    process.kill()
-    process.communicate()
-    folder.cleanup()
