@@ -66,7 +66,6 @@ class Order:
     ``plan``      without the rows of frames.
     ``splits``    by (fragment, leaf) what each shard reads.
     ``sources``   by path the size and the time of files that it reads.
-    ``rows``      how many it reads, where that is known.
     ``settings``  of the cluster: what `sq.spark` takes.
     ``request``   what was asked for: see `RunTicket`.
     """
@@ -74,7 +73,6 @@ class Order:
     plan: ShardedPlan
     splits: Mapping[tuple[int, int], Sequence[StoredSplit]]
     sources: Mapping[str, tuple[int, int]]
-    rows: int | None
     settings: Mapping[str, Any]
     request: Any
 

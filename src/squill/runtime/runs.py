@@ -146,22 +146,8 @@ class Runs:
         self._end(active, None, is_failure=False)
 
     def _begin(self, ticket: RunTicket) -> None:
-        from squill.catalog import RunRecord
-
-        place = self.runtime.run_place(ticket.id)
-        if ticket.left is not None:
-            place = ticket.left[0].path
-        self.catalog.begin_run(
-            RunRecord(
-                id=ticket.id,
-                action=ticket.action,
-                dataset=ticket.dataset,
-                owner=self.owner,
-                started=ticket.started,
-                plan=ticket.plan,
-                folder=None if place is None else str(place),
-            )
-        )
+        place = self.runtime.run_place(ticket.id) if ticket.left is None else ticket.left[0].path
+        self.catalog.begin_run(_as_record(ticket, place))
 
     def _end(self, active: ActiveRun, error: BaseException | None, *, is_failure: bool) -> None:
         from squill.catalog.catalog import CANCELLED, DONE, FAILED
@@ -194,15 +180,15 @@ def with_state(record: RunRecord) -> RunRecord:
     return record if lives else replace(record, state=DIED)
 
 
-def _as_record(about: About, folder: Path) -> RunRecord:
+def _as_record(told: About | RunTicket, folder: Path | None) -> RunRecord:
     from squill.catalog import RunRecord
 
     return RunRecord(
-        id=about.id,
-        action=about.action,
-        dataset=about.dataset,
-        owner=about.owner,
-        started=about.started,
-        plan=about.plan,
-        folder=str(folder),
+        id=told.id,
+        action=told.action,
+        dataset=told.dataset,
+        owner=told.owner,
+        started=told.started,
+        plan=told.plan,
+        folder=None if folder is None else str(folder),
     )

@@ -32,7 +32,7 @@ NOTHING = Committed(manifest=MANIFEST.empty_table(), receipts=(), works=())
 
 
 def order(**sources: tuple[int, int]) -> Order:
-    return Order(plan=ShardedPlan(fragments=()), splits={}, rows=None, sources=sources, settings={}, request=None)
+    return Order(plan=ShardedPlan(fragments=()), splits={}, sources=sources, settings={}, request=None)
 
 
 def dead(base: Path, run_id: str, *, with_order: bool = True) -> Path:
@@ -106,9 +106,7 @@ def test_changed_sources_are_named(tmp_path: Path) -> None:
     path.write_text("x\n1\n")
     stamp = stamp_of(str(path))
     assert stamp is not None
-    made = Order(
-        plan=ShardedPlan(fragments=()), splits={}, rows=None, sources={str(path): stamp}, settings={}, request=None
-    )
+    made = Order(plan=ShardedPlan(fragments=()), splits={}, sources={str(path): stamp}, settings={}, request=None)
     assert made.changed_sources() == []
     path.write_text("x\n1\n2\n")
     assert made.changed_sources() == [str(path)]

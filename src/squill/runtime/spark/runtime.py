@@ -72,6 +72,10 @@ __all__ = ["SparkRuntime"]
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the memory filesystem is what is wanted)
 
 
+KnownRows = Callable[[], int | None]
+"""How many rows a run reads, where that is known. Asked by who shows it: files are opened for it."""
+
+
 class SparkRuntime:
     """`machines` Spark tasks of `cores` shards each, whose files, if any, stand in `folder` while a plan runs.
 
@@ -134,19 +138,19 @@ class SparkRuntime:
         with saying_what_is_missing(self.session, self._machines), jobs_of_one_run(self.session, stop) as jobs:
             if ticket.left is not None:
                 ticket.scope.enter_context(ticket.left[0])
-                receipts = self._go_on(jobs, *ticket.left, answer, on_progress, on_receipt, done)
+                receipts = self._go_on(jobs, *ticket.left, lambda: None, answer, on_progress, on_receipt, done)
             elif self.folder is None or self._goes_by_shuffle(plan):
                 run = ShuffleRun(self.session, jobs, plan, answer, self._compression, self.hosts_of)
                 receipts = run.receipts(on_progress, on_receipt, done)
             else:
-                folder, order = self._begun(plan, self.folder, ticket)
-                receipts = self._go_on(jobs, folder, order, answer, on_progress, on_receipt, done)
+                begun = self._begun(plan, self.folder, ticket)
+                receipts = self._go_on(jobs, *begun, answer, on_progress, on_receipt, done)
         if works is not None:
             works.extend(done)
         return sorted(receipts, key=lambda receipt: receipt.shard)
 
-    def _begun(self, plan: ShardedPlan, base: Path, ticket: RunTicket) -> tuple[RunFolder, Order]:
-        """Return the folder of a run that begins, which goes with the ticket, and what is to be done in it."""
+    def _begun(self, plan: ShardedPlan, base: Path, ticket: RunTicket) -> tuple[RunFolder, Order, KnownRows]:
+        """Return the folder of a run that begins, which goes with the ticket, what is to be done, and over how much."""
         if not self._is_cleaned:
             remove_old_runs(base)
             self._is_cleaned = True
@@ -158,7 +162,7 @@ class SparkRuntime:
         order = self._order(plan, folder, ticket.request)
         if ticket.request is not None:
             folder.keep(order)
-        return folder, order
+        return folder, order, partial(known_rows, plan)
 
     def _order(self, plan: ShardedPlan, folder: RunFolder, request: object) -> Order:
         with explained(folder.path):
@@ -175,7 +179,6 @@ class SparkRuntime:
             plan=plan_without_rows(plan),
             splits=splits,
             sources={path: stamp for path, stamp in stamps.items() if stamp is not None},
-            rows=known_rows(plan),
             settings=self.settings,
             request=request,
         )
@@ -185,6 +188,7 @@ class SparkRuntime:
         jobs: Jobs,
         folder: RunFolder,
         order: Order,
+        known: KnownRows,
         answer: Answer,
         on_progress: OnProgress | None,
         on_receipt: OnReceipt | None,
@@ -207,7 +211,7 @@ class SparkRuntime:
             pieces = [] if run is None else list(read_run(run, schema))
             receipts.append(handed_over(replace(receipt, pieces=pieces), on_receipt))
 
-        with reporting(look, on_progress, lambda: order.rows):
+        with reporting(look, on_progress, known):
             for at, stages in enumerate(waves):
                 number = at + 1
                 if number in finished:
