@@ -13,7 +13,8 @@ def warm(*streams: Stream, processes: int | None = None) -> float:
 
     Loops are compiled once per host, when a query first needs them, and kept on disk. A service whose first answer
     must not wait for that warms its queries when it is installed. Each query is run over a few made-up rows in a
-    process of its own, `processes` at a time (default: the cores there are); functions of yours are not called.
+    process of its own, `processes` at a time (default: the cores there are). Functions of yours that take frames, and
+    operators, are not called; what your aggregates and patterns compute is.
 
     Examples
     --------

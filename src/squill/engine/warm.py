@@ -1,9 +1,10 @@
 """Compile the kernels of plans ahead, so that the first rows of a real run need not wait for them.
 
 A plan is run over a few made-up rows: compiled code depends on types and on what is known of lifetimes, which are
-those of the plan, and not on the rows. No code and no expression of the user's is run. Each plan has a process of its
-own, as many at a time as there are cores; what they compile is in the cache on disk, where every process of this host
-finds it.
+those of the plan, and not on the rows. Filters and projections of the user's are not evaluated, functions of frames and
+operators not called; what an aggregate, a join or a pattern computes is part of its loop, and is run on these rows.
+Each plan has a process of its own, as many at a time as there are cores; what they compile is in the cache on disk,
+where every process of this host finds it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ START, END = "__squill_warm_start__", "__squill_warm_end__"
 def warm(plans: Sequence[Node], processes: int | None = None) -> float:
     """Compile what these plans need; return how many seconds it took."""
     begin = time.perf_counter()
-    limit = processes or os.cpu_count() or 1
+    limit = processes or len(os.sched_getaffinity(0))
     waiting = [serialise.dumps(made_up(plan)) for plan in plans]
     running: list[subprocess.Popen[bytes]] = []
     try:

@@ -91,7 +91,7 @@ def from_json(text: str, *, allow_code: bool = False) -> Node:
         root = reader.nodes[-1]
         for node in walk(root):
             _ = node.schema, node.time, node.properties
-    except (PlanError, NotRowWiseError):
+    except PlanError:
         raise
     except (
         KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError, InvalidOperation,
@@ -135,9 +135,8 @@ class _Writer:
         if isinstance(value, Node):
             return {"$node": self._numbers[id(value)]}
         if isinstance(value, Expression):
-            tree = load_tree(value.serialised)
             # JSON itself has no NaN and no infinities, which a literal may be.
-            shown = tree if _is_finite(value.serialised) else value.serialised
+            shown = load_tree(value.serialised) if _is_finite(value.serialised) else value.serialised
             return {"$expression": shown, "name": value.name, "dtype": _dtype_tree(value.dtype), "roots": value.roots}
         if isinstance(value, pl.DataType):
             return {"$dtype": _dtype_tree(value)}
