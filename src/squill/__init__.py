@@ -44,6 +44,8 @@ from squill.plan.functions import (
     top_k,
     var,
 )
+from squill.plan.live import partitions
+from squill.plan.sinks import folder, table
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.warming import warm
@@ -65,6 +67,7 @@ __all__ = [
     "end_edge",
     "errors",
     "first",
+    "folder",
     "from_events",
     "from_frame",
     "from_json",
@@ -74,6 +77,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "partitions",
     "pattern",
     "percentile",
     "point",
@@ -87,6 +91,7 @@ __all__ = [
     "start_edge",
     "std",
     "sum",
+    "table",
     "throw",
     "top_k",
     "var",

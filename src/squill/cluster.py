@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -14,11 +14,15 @@ import polars as pl
 
 from squill import ingest
 from squill.errors import PlanError
+from squill.plan.build import live
 from squill.plan.build.movement import checked_shards, split
 from squill.plan.build.sources import table_source
+from squill.plan.events import throw
 from squill.plan.expressions import IntoExpression
 from squill.plan.layout import Layout
-from squill.plan.nodes import FileSource, FrameSource
+from squill.plan.live import Partitions
+from squill.plan.nodes import Disorder, FileSource, FrameSource
+from squill.plan.nodes.sources import KEEP_LATE
 from squill.plan.rewrite.parallelise import parallelise
 from squill.sharded import ShardedStream
 from squill.stream import Stream
@@ -164,6 +168,57 @@ class Cluster:
         columns = self._runtime.table_columns(table)
         node = table_source(table, columns, start, end, lifetime, name, keep_time=keep_time)
         return ShardedStream(self, split(node, self.layout(shards, "from_spark")))
+
+    def stream(
+        self,
+        source: Any,
+        start: IntoExpression | None = None,
+        end: IntoExpression | None = None,
+        lifetime: str = "point",
+        *,
+        disorder: Disorder | None = None,
+        files_per_epoch: int | None = None,
+        format: str | None = None,  # noqa: A002  (the public name)
+        schema: Mapping[str, Any] | None = None,
+        shards: int | None = None,
+        name: str | None = None,
+        keep_time: bool = False,
+        keep_late: int = KEEP_LATE,
+        idle_after: Duration | None = "1m",
+    ) -> ShardedStream:
+        """Return rows that keep coming, for a plan that is run with `start`.
+
+        `source` is a folder, in which files appear (whole, and under their final names), the user's own
+        `sq.partitions(n, open)`, or on a local cluster a pushed `sq.source`. The columns are those of a file that is
+        there, or `schema`. `start`, `end` and `lifetime` are as in `squill.scan`. Of a folder an epoch takes at most
+        `files_per_epoch` files, or files of about a gigabyte.
+
+        A row is late when it begins before the latest start of earlier epochs, less the `wait` of the `disorder`
+        policy: `sq.throw()` (the default), `sq.drop(wait=…)` or `sq.adjust(wait=…)`. The newest `keep_late` of them
+        are kept for `handle.late`. Where a plan has several live inputs, one without rows for `idle_after` does not
+        hold the others' time back any more; what it brings later may be late.
+        """
+        times: dict[str, Any] = {
+            "start": start,
+            "end": end,
+            "lifetime": lifetime,
+            "disorder": throw() if disorder is None else disorder,
+            "keep_late": keep_late,
+            "keep_time": keep_time,
+            "idle_after": idle_after,
+        }
+        if isinstance(source, Partitions):
+            node = live.partitions_source(source, schema=schema, name=name, **times)
+        elif isinstance(source, Stream):
+            node = live.pushed_source(source.plan, name=name)
+        elif isinstance(source, (str, os.PathLike)):
+            node = live.folder_source(
+                source, file_format=format, schema=schema, files_per_epoch=files_per_epoch, name=name, **times
+            )
+        else:
+            columns = self._runtime.stream_columns(source)
+            node = live.streaming_source(source, columns, name=name, **times)
+        return ShardedStream(self, split(node, self.layout(shards, "stream")))
 
     def check(self) -> str:
         """Look at what the executors have; return it as text, or raise with what is to be installed there."""

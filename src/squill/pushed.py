@@ -60,7 +60,10 @@ class PushedSource(Stream):
         """Return a source for rows of these columns; `sq.source` says what the arguments mean."""
         from squill.engine.ingress_push import Feed
 
-        feed = Feed(max_delay=wall_seconds(max_delay), keep_late=at_least_zero(keep_late, "source: keep_late"))
+        feed = Feed(
+            max_delay=wall_seconds(max_delay, "source: max_delay"),
+            keep_late=at_least_zero(keep_late, "source: keep_late"),
+        )
         node = push_source(schema, start, end, lifetime, name, disorder, punctuate_every, feed, keep_time=keep_time)
         feed.bind(node)
         source = cls(node)

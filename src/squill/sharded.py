@@ -22,11 +22,12 @@ from squill.plan.placement import Placement, layout_of, placement_of
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.stream import Stream
-from squill.time import TimeType
+from squill.time import Duration, TimeType
 
 if TYPE_CHECKING:
     from squill.cluster import Cluster
     from squill.runtime.collect import Run
+    from squill.runtime.live.handle import LiveQuery
 
 __all__ = ["ShardedStream"]
 
@@ -235,6 +236,48 @@ class ShardedStream:
             raise PlanError(f"subscribe: {fn!r} is not a function", "subscribe(print)")
         for frame in self.batches():
             fn(frame)
+
+    def start(
+        self,
+        sink: Any,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: Duration | None = "1s",
+        emit: str = "closed",
+        until_now: bool = False,
+        complete: bool = True,
+        speculate: bool = False,
+        bootstrap: Any = None,
+    ) -> LiveQuery:
+        """Run the plan over its live inputs, epoch by epoch; return a handle: `status()`, `stop()`, `wait()` and more.
+
+        `sink` is a function of a frame (and, if it takes two arguments, the epoch's number), the path of a folder,
+        which gets parquet files (`sq.folder` for others), "console", or `sq.table("db.t")` on Spark. With
+        `emit="closed"` it gets each row of the answer once, when its end has come; with "changes" rows (time, diff,
+        payload).
+
+        An epoch begins `every` so often when there is something new. `checkpoint` is a folder that keeps what was
+        committed: the same call goes on from there, after `stop()` as after a crash. A folder as sink then has every
+        row exactly once; a function is given the last epoch again if the process died while it ran. Without a
+        checkpoint the query lives and dies with this process.
+
+        With `until_now` what is there at the start is processed and the query ends: all windows are closed, or, with
+        `complete=False`, stay open in the checkpoint for a later start.
+        """
+        from squill.runtime.live.start import start_live
+
+        return start_live(
+            self._ready(),
+            self._cluster.runtime,
+            sink,
+            checkpoint=checkpoint,
+            every=every,
+            emit=emit,
+            until_now=until_now,
+            complete=complete,
+            speculate=speculate,
+            bootstrap=bootstrap,
+        )
 
     def to_spark(self) -> Any:
         """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""

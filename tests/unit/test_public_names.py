@@ -11,8 +11,8 @@ from squill.plan.nodes.sources import Source
 
 PUBLIC = """
 Cluster ShardedStream Stream adjust aggregate_fn codec col collect_list count count_distinct count_not_null drop end
-end_edge errors first from_events from_frame from_json interval last local max mean min pattern percentile point product
-punctuation resume scan source spark start start_edge std sum throw top_k var warm
+end_edge errors first folder from_events from_frame from_json interval last local max mean min partitions pattern
+percentile point product punctuation resume scan source spark start start_edge std sum table throw top_k var warm
 """
 METHODS = """
 aggregate alter_lifetime as_arrow_function asof_join cast_time chop clip collect collect_events consecutive_pairs count

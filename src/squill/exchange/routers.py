@@ -6,7 +6,7 @@ A router has *lanes*: rows of one lane all go to the same receivers, so they are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch, Int64s
 from squill.engine.columns import framed, values_of
 from squill.engine.expressions import Evaluator
 from squill.engine.hashing import HASH_VERSION, hash_columns
+from squill.engine.operator import OperatorState
 from squill.errors import InputError, InternalError, UserFunctionError
 from squill.exchange.kernels.partition import order_by_lane, partition_rows
 from squill.plan.node import Node
@@ -37,17 +38,24 @@ BLOCK_ROWS = DEFAULT_BATCH_ROWS
 Lanes = tuple[tuple[int, ...], ...]
 
 
-class Router(Protocol):
-    """Takes batches apart; rows of a lane keep their order."""
+class Router:
+    """Takes batches apart; rows of a lane keep their order.
 
-    @property
-    def lanes(self) -> Lanes:
-        """The receivers of each lane."""
-        ...
+    ``lanes``  the receivers of each lane.
+    """
+
+    lanes: Lanes
 
     def __call__(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         """Yield (lane, its rows) for the lanes that get any."""
-        ...
+        raise NotImplementedError
+
+    def save(self) -> OperatorState:
+        """Return what the way of later rows depends on, besides their values."""
+        return {}
+
+    def load(self, state: OperatorState) -> None:
+        """Go on where the router that saved `state` was."""
 
 
 def router_for(routing: Routing, shard: int, node: Node) -> Router:
@@ -69,7 +77,7 @@ def _one_each(targets: Sequence[int]) -> Lanes:
     return tuple((target,) for target in targets)
 
 
-class HashRouter:
+class HashRouter(Router):
     """Each row to the shard that its key's hash names.
 
     Examples
@@ -117,17 +125,17 @@ def _pieces(batch: Batch, order: np.ndarray[Any, Any], begin: Int64s) -> Iterato
             yield lane, in_order.slice(low, high)
 
 
-class BroadcastRouter:
+class BroadcastRouter(Router):
     """Each row to every shard in scope, by reference."""
 
     def __init__(self, targets: Sequence[int]) -> None:
-        self.lanes: Lanes = (tuple(targets),)
+        self.lanes = (tuple(targets),)
 
     def __call__(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         yield 0, batch
 
 
-class RoundRobinRouter:
+class RoundRobinRouter(Router):
     """Blocks of rows to the shards in scope in turn, by reference; which block a row is in, its number says.
 
     The first block goes to a shard of the sender's own number, so that senders of few rows spread them too. Rows
@@ -153,6 +161,12 @@ class RoundRobinRouter:
             low = cut
         self._rows += len(batch)
 
+    def save(self) -> OperatorState:
+        return {"rows": self._rows, "block": self._block, "last_hash": self._last_hash}
+
+    def load(self, state: OperatorState) -> None:
+        self._rows, self._block, self._last_hash = state["rows"], state["block"], state["last_hash"]
+
     def _cuts(self, batch: Batch) -> list[int]:
         """Return the rows of the batch with which another block begins; the first row may be one."""
         first = -(-self._rows // BLOCK_ROWS) * BLOCK_ROWS - self._rows
@@ -172,7 +186,7 @@ class RoundRobinRouter:
         return sorted({int(keys_begin[place]) for place in at if place < len(keys_begin)})
 
 
-class MulticastRouter:
+class MulticastRouter(Router):
     """Each row to the shards that an expression or a function of the row names."""
 
     def __init__(self, routing: MulticastRouting, targets: Sequence[int], node: Node) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from squill.engine.batch import Batch
-from squill.engine.operator import EDGES, Operator
+from squill.engine.operator import EDGES, Operator, OperatorState
 from squill.exchange.routers import Router
 from squill.plan.node import Node
 from squill.time import INFINITY
@@ -54,11 +54,26 @@ class ScatterSink(Operator):
                 self._send(lane)
 
     def advance(self, t: int, port: int = 0) -> None:
+        self.clock = t
         if t == INFINITY:
-            for lane, held in enumerate(self._held):
-                if held:
-                    self._send(lane)
-        self._tell(t)
+            self.flush()
+        else:
+            self._tell(t)
+
+    def flush(self) -> None:
+        """Send what is held, and tell all receivers the time."""
+        for lane, held in enumerate(self._held):
+            if held:
+                self._send(lane)
+        self._tell(self.clock)
+
+    def save(self) -> OperatorState:
+        """Return the clock and the router's place; nothing is held after `flush`."""
+        return {"clock": self.clock, "router": self._router.save()}
+
+    def load(self, state: OperatorState) -> None:
+        self.clock = state["clock"]
+        self._router.load(state["router"])
 
     def _send(self, lane: int) -> None:
         rows, self._held[lane], self._held_rows[lane] = Batch.concat(self._held[lane]), [], 0

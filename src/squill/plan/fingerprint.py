@@ -27,7 +27,7 @@ from squill.plan.node import Node, walk
 __all__ = ["difference", "fingerprint"]
 
 Json = Any
-DATA = ("frame", "blocks", "events", "parts", "source")
+DATA = ("frame", "blocks", "events", "parts", "source", "live")
 PLAIN = (bool, int, float, complex, str, bytes)
 
 

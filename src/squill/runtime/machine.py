@@ -24,7 +24,7 @@ from squill.runtime.report import MeteredOutbox, Work
 from squill.runtime.shard import Inbox, run_shard
 from squill.runtime.threads import Checkpoint, run_on_threads
 
-__all__ = ["MAILBOX_ROWS", "Feeder", "Machine", "OpenPorts", "Ports"]
+__all__ = ["MAILBOX_ROWS", "Feeder", "Machine", "OpenPorts", "Ports", "one_sink"]
 
 MAILBOX_ROWS = 1 << 20
 """How many rows a mailbox holds before its producers wait; they have equal shares, of a batch at least."""
@@ -110,7 +110,7 @@ class Machine:
                         part = stack.enter_context(self._answer.open(fragment.root, shard, self._attempt))
                     sinks = self._sinks(fragment, shard, ports, work) if part is None else [part.sink]
                     inboxes = self._inboxes(fragment, shard, ports)
-                    run_shard(fragment.root, inboxes, _one_sink(fragment, sinks), checkpoint, work)
+                    run_shard(fragment.root, inboxes, one_sink(fragment, sinks), checkpoint, work)
                     return ports.result(None if part is None else part.finish())
             except Halted:
                 raise
@@ -149,7 +149,8 @@ class Machine:
         ]
 
 
-def _one_sink(fragment: Fragment, sinks: Sequence[Operator]) -> Operator:
+def one_sink(fragment: Fragment, sinks: Sequence[Operator]) -> Operator:
+    """Return where a fragment's rows go: the sink, or a fork to several."""
     if len(sinks) == 1:
         return sinks[0]
     fork = Entry(fragment.root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
@@ -14,16 +14,22 @@ from squill.runtime.progress import OnProgress
 from squill.runtime.report import Work
 from squill.runtime.ticket import RunTicket
 
+if TYPE_CHECKING:
+    from squill.runtime.live.driver import Runner
+    from squill.runtime.live.host import LivePlan
+
 __all__ = ["Runtime"]
 
 
 class Runtime(Protocol):
     """Runs the fragments of a plan on its shards.
 
-    ``can_go_on``  whether it can go on with a run that another driver began.
+    ``can_go_on``    whether it can go on with a run that another driver began.
+    ``keeps_state``  whether the shards of a live query stay where they are, so that they need no checkpoint.
     """
 
     can_go_on: bool
+    keeps_state: bool
 
     @property
     def shards(self) -> int:
@@ -73,6 +79,19 @@ class Runtime(Protocol):
 
     def to_table(self, plan: ShardedPlan) -> Any:
         """Return the answer as a table of its own, such as a Spark DataFrame."""
+        ...
+
+    def stream_columns(self, table: Any) -> Schema:
+        """Return the columns of a streaming table of its own."""
+        ...
+
+    @property
+    def session(self) -> Any:
+        """The Spark session; None where there is none."""
+        ...
+
+    def live_runner(self, plan: LivePlan, stop: Event) -> Runner:
+        """Return what runs the shards of a live query; `stop`, once set, ends its work as soon as can be."""
         ...
 
     def memory_folder(self) -> Path | None:

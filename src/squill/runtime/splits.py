@@ -13,10 +13,11 @@ from itertools import accumulate, pairwise
 
 import polars as pl
 
-from squill.errors import InternalError
+from squill.errors import InternalError, PlanError
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.node import Node
 from squill.plan.nodes import EventsSource, FilePart, FileSource, FrameSource, Source
+from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.rebuild import substitute
 from squill.plan.stages import Stage
@@ -40,6 +41,11 @@ BLOCK_ROWS = 65_536
 
 def splits_of(source: Source, shards: int, nearby: Nearby | None = None) -> list[Source]:
     """Return the parts of a stored source, one per shard; some may be empty. Machines read what is `nearby`."""
+    if isinstance(source, LiveSource):
+        raise PlanError(
+            f"the source {source.label!r} is live: it has no end to collect up to",
+            "start(sink) the plan; start(sink, until_now=True) takes what is there now.",
+        )
     if isinstance(source, FrameSource) and source.stored is not None and source.stored.shards == shards:
         bounds = list(accumulate(source.stored.rows, initial=0))
         return [_part_of_frame(source, [(low, high)]) for low, high in pairwise(bounds)]

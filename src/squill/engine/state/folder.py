@@ -17,7 +17,7 @@ from squill.engine.state.columns import dtype_from_text, series_from_parts
 from squill.engine.state.files import BLOCK
 from squill.engine.state.journal import Journal
 from squill.engine.state.kernels.blocks import WORDS
-from squill.engine.state.manifest import ARRAY_TYPE, Manifest, read_manifest
+from squill.engine.state.manifest import ARRAY_TYPE, MANIFEST, Manifest, read_manifest
 from squill.engine.state.stored_files import StoredFiles
 from squill.engine.state.tree import decode
 from squill.errors import CheckpointError
@@ -31,9 +31,10 @@ Words = npt.NDArray[np.uint64]
 class StoredState:
     """The state in a folder. Every byte is checked when it is read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = MANIFEST) -> None:
         self.folder = folder
-        self.manifest = read_manifest(folder)
+        self._name = name
+        self.manifest = read_manifest(folder, name)
         self._files: StoredFiles
         self._hashes: dict[str, Words] = {}
         self._known = Known()
@@ -41,7 +42,7 @@ class StoredState:
 
     def read(self) -> Any:
         """Return the state as it was saved."""
-        self.manifest, self._files = _opened(self.folder)
+        self.manifest, self._files = _opened(self.folder, self._name)
         try:
             return decode(self.manifest.tree, self)
         finally:
@@ -89,12 +90,12 @@ class StoredState:
         return series_from_parts("", dtype_from_text(self.manifest.types[chunk.dtype]), chunk.rows, parts)
 
 
-def _opened(folder: Path) -> tuple[Manifest, StoredFiles]:
+def _opened(folder: Path, name: str) -> tuple[Manifest, StoredFiles]:
     """Return the manifest and its files. A run that is still going may replace both in between: then again."""
     while True:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(folder, name)
         try:
             return manifest, StoredFiles(folder, manifest.files, manifest.seed)
         except CheckpointError:
-            if read_manifest(folder).files == manifest.files:
+            if read_manifest(folder, name).files == manifest.files:
                 raise

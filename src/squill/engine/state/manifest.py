@@ -117,18 +117,18 @@ def _checksum(run: str, version: int, body: bytes) -> str:
     return hashlib.sha256(f"{run} {version}\n".encode() + body).hexdigest()
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> int:
-    """Make this the folder's checkpoint, at once or not at all; return the bytes written."""
+def write_manifest(folder: Path, manifest: Manifest, name: str = MANIFEST) -> int:
+    """Make this the folder's checkpoint of that name, at once or not at all; return the bytes written."""
     body = _to_json(manifest)
     checksum = _checksum(manifest.run, manifest.version, body)
     head = f"{MAGIC} {FORMAT}\n{manifest.run} {manifest.version} {checksum}\n".encode()
-    unfinished = folder / (MANIFEST + UNFINISHED)
+    unfinished = folder / (name + UNFINISHED)
     with unfinished.open("wb") as file:
         file.write(head + body)
         file.flush()
         os.fsync(file.fileno())
     sync_folder(folder)
-    unfinished.replace(folder / MANIFEST)
+    unfinished.replace(folder / name)
     sync_folder(folder)
     return len(head) + len(body)
 
@@ -162,15 +162,15 @@ def _head(path: Path, first: bytes, second: bytes) -> tuple[str, int, str]:
         raise torn(path, "is not as it was written") from error
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Return what the folder's checkpoint consists of.
+def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
+    """Return what the folder's checkpoint of that name consists of.
 
     Raises
     ------
     CheckpointError
         There is no checkpoint, it is damaged, or of another format.
     """
-    path = folder / MANIFEST
+    path = folder / name
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "is not there"
         raise CheckpointError(f"there is no checkpoint: {str(folder)!r} {what}", "give the folder of a checkpoint.")
@@ -178,7 +178,7 @@ def read_manifest(folder: Path) -> Manifest:
         whole = path.read_bytes()
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"there is no checkpoint in {str(folder)!r}: it has no {MANIFEST}",
+            f"there is no checkpoint in {str(folder)!r}: it has no {name}",
             "the first checkpoint(path) may not have finished; start the query afresh.",
         ) from error
     first, _, rest = whole.partition(b"\n")

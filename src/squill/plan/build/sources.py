@@ -236,17 +236,17 @@ def at_least_zero(number: object, what: str) -> int:
     return number
 
 
-def wall_seconds(max_delay: Duration | None) -> float | None:
+def wall_seconds(given: Duration | None, what: str) -> float | None:
     """Return a wall-clock duration in seconds."""
-    if max_delay is None:
+    if given is None:
         return None
-    if isinstance(max_delay, int):
+    if isinstance(given, int):
         raise DurationError(
-            f"source: max_delay is {max_delay!r}; it is wall-clock time and needs a unit", 'write "5ms" or a timedelta.'
+            f"{what} is {given!r}; it is wall-clock time and needs a unit", 'write "5ms" or a timedelta.'
         )
-    nanoseconds = TimeType(pl.Datetime("ns")).ticks(max_delay, "source: max_delay")
+    nanoseconds = TimeType(pl.Datetime("ns")).ticks(given, what)
     if nanoseconds < 0:
-        raise PlanError(f"source: max_delay is {max_delay!r}", "give zero or more.")
+        raise PlanError(f"{what} is {given!r}", "give zero or more.")
     return nanoseconds / 1e9
 
 

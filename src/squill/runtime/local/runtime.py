@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from squill.errors import ClusterError, InternalError, PlanError
 from squill.exchange.scatter import Outbox
@@ -22,6 +22,10 @@ from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.splits import splits_of_fragment
 from squill.runtime.ticket import RunTicket
 
+if TYPE_CHECKING:
+    from squill.runtime.live.driver import Runner
+    from squill.runtime.live.host import LivePlan
+
 __all__ = ["LocalRuntime"]
 
 
@@ -29,6 +33,7 @@ class LocalRuntime:
     """`cores` threads of this process; of several `machines`, which stand for those of a cluster, each has as many."""
 
     can_go_on = False
+    keeps_state = True
 
     def __init__(self, cores: int, machines: int = 1) -> None:
         for name, value in (("cores", cores), ("machines", machines)):
@@ -107,6 +112,23 @@ class LocalRuntime:
 
     def to_table(self, plan: ShardedPlan) -> Any:
         raise ClusterError("to_spark: this cluster has no Spark session", "use a cluster of sq.spark(…), or collect().")
+
+    def stream_columns(self, table: Any) -> Schema:
+        raise PlanError(
+            f"stream: {type(table).__name__} is no live source of this cluster",
+            "give the path of a folder, sq.partitions(…) or a pushed sq.source(…).",
+        )
+
+    @property
+    def session(self) -> None:
+        return None
+
+    def live_runner(self, plan: LivePlan, stop: Event) -> Runner:
+        from squill.runtime.live.local import LocalRunner
+
+        if self._is_closed:
+            raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
+        return LocalRunner(plan, self.shards, stop)
 
     def memory_folder(self) -> None:
         return None

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from squill.errors import ClusterError
+from squill.errors import ClusterError, PlanError
 from squill.exchange.segments import Run, read_run, runs_for
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
@@ -67,6 +67,10 @@ from squill.runtime.spark.task import (
 from squill.runtime.splits import plan_without_rows, splits_of_fragment, without_rows
 from squill.runtime.ticket import RunTicket, new_id
 
+if TYPE_CHECKING:
+    from squill.runtime.live.driver import Runner
+    from squill.runtime.live.host import LivePlan
+
 __all__ = ["SparkRuntime"]
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the memory filesystem is what is wanted)
@@ -85,6 +89,7 @@ class SparkRuntime:
     """
 
     can_go_on = True
+    keeps_state = False
 
     def __init__(
         self,
@@ -291,6 +296,23 @@ class SparkRuntime:
 
     def table_columns(self, table: Any) -> Schema:
         return columns_of(table)
+
+    def stream_columns(self, table: Any) -> Schema:
+        raise PlanError(
+            f"stream: {type(table).__name__} is no live source",
+            "give the path of a folder, or sq.partitions(…).",
+        )
+
+    def live_runner(self, plan: LivePlan, stop: threading.Event) -> Runner:
+        from squill.runtime.spark.live import SparkRunner
+
+        self._check_open()
+        if self.folder is None:
+            raise ClusterError(
+                "start: the states and rows of a live query are files, and this cluster has no folder for them",
+                "name one that all machines see: sq.spark(…, folder=…).",
+            )
+        return SparkRunner(self.session, plan, self.folder, new_id(), stop, self._compression)
 
     def to_table(self, plan: ShardedPlan) -> Any:
         """Return the answer as a DataFrame of the session."""

@@ -1,0 +1,137 @@
+"""Build live sources: find out the columns, bind the times, check the policy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from squill.errors import PlanError, SourceReadError
+from squill.plan.build.events import checked_disorder
+from squill.plan.build.files import FORMATS, common_schema, format_of
+from squill.plan.build.locations import matching_files
+from squill.plan.build.sources import at_least_zero, lifetime_of, to_frame, wall_seconds
+from squill.plan.live import Partitions, PushedRows, StreamingTable, WatchedFolder
+from squill.plan.node import Node
+from squill.plan.nodes import Disorder, PushSource
+from squill.plan.nodes.live import LiveSource
+from squill.plan.schema import Schema, require_type
+from squill.time import Duration, TimeType
+
+__all__ = ["folder_source", "partitions_source", "pushed_source", "streaming_source"]
+
+OPERATOR = "stream"
+
+
+def folder_source(
+    path: str | os.PathLike[str],
+    *,
+    file_format: str | None,
+    schema: Mapping[str, Any] | None,
+    files_per_epoch: int | None,
+    name: str | None,
+    **times: Any,
+) -> LiveSource:
+    """Return the rows of files that appear in a folder."""
+    text = os.fspath(path)
+    if files_per_epoch is not None and (type(files_per_epoch) is not int or files_per_epoch < 1):
+        raise PlanError(f"stream: files_per_epoch is {files_per_epoch!r}", "give a whole number of at least 1.")
+    if not Path(text).is_dir():
+        raise SourceReadError(f"stream: there is no folder {text!r}", "make it before; files may come later.")
+    files = matching_files(text, FORMATS)
+    if not files and (schema is None or file_format is None):
+        raise SourceReadError(
+            f"stream: {text!r} holds no file yet, so its columns are not known",
+            'say what will come: schema={"ts": pl.Datetime("us"), …} and format="parquet".',
+        )
+    chosen = format_of(files or (text,), file_format)
+    columns = common_schema(files[:1], chosen) if schema is None else _given(schema)
+    live = WatchedFolder(path=str(Path(text).resolve()), files_per_epoch=files_per_epoch)
+    return _built(live, columns, chosen, name or Path(text).name, **times)
+
+
+def partitions_source(
+    given: Partitions, *, schema: Mapping[str, Any] | None, name: str | None, **times: Any
+) -> LiveSource:
+    """Return the rows of a user's own source; without a schema the first rows of a partition tell the columns."""
+    columns = _peeked(given) if schema is None else _given(schema)
+    return _built(given, columns, "partitions", name or "partitions", **times)
+
+
+def pushed_source(given: Node, *, name: str | None) -> LiveSource:
+    """Return the rows of a pushed source, which has its times and its policy already."""
+    if not isinstance(given, PushSource):
+        raise PlanError(
+            f"stream: {given.name} is not a source that keeps growing",
+            "give a folder, sq.partitions(…), or sq.source(…) itself; queries come after: stream(…).query(…).",
+        )
+    return LiveSource(
+        label=name or given.label,
+        columns=given.columns,
+        lifetime=given.lifetime,
+        paths=(),
+        format="pushed",
+        live=PushedRows(feed=given.source),
+        live_id=given.source_id,
+        disorder=Disorder(policy="throw"),  # it has gone through the source's own
+    )
+
+
+def streaming_source(table: object, columns: Schema, *, name: str | None, **times: Any) -> LiveSource:
+    """Return the rows of a streaming table whose columns are these."""
+    return _built(StreamingTable(table=table), columns, "table", name or "table", **times)
+
+
+def _built(
+    live: object,
+    columns: Schema,
+    file_format: str,
+    label: str,
+    *,
+    start: object,
+    end: object,
+    lifetime: str,
+    disorder: Disorder,
+    keep_late: int,
+    keep_time: bool,
+    idle_after: Duration | None,
+) -> LiveSource:
+    if start is None:
+        raise PlanError("stream: start= is not given: live rows have times", 'name the column: stream(…, start="ts").')
+    read = lifetime_of(columns, start, end, lifetime, OPERATOR, keep_time=keep_time)
+    assert read is not None
+    built = LiveSource(
+        label=label,
+        columns=columns,
+        lifetime=read,
+        paths=(),
+        format=file_format,
+        live=live,
+        live_id=id(live),
+        disorder=checked_disorder(disorder, TimeType.of(read.start.dtype, read.start.name), OPERATOR),
+        keep_late=at_least_zero(keep_late, "stream: keep_late"),
+        idle_after=wall_seconds(idle_after, "stream: idle_after"),
+    )
+    built.schema.without_time_names(OPERATOR)
+    return built
+
+
+def _given(schema: object) -> Schema:
+    if not isinstance(schema, Mapping):
+        raise PlanError(f"stream: schema is {schema!r}", 'map names to types: {"ts": pl.Datetime("us")}.')
+    return Schema({name: require_type(dtype, f"stream: column {name!r}") for name, dtype in schema.items()})
+
+
+def _peeked(given: Partitions) -> Schema:
+    for partition in range(given.count):
+        for item in given.open(partition, None):
+            rows = item[0] if isinstance(item, tuple) and len(item) == 2 else None
+            frame: pl.DataFrame = to_frame(rows, f"stream: partition {partition}")
+            return Schema(frame.schema)
+    raise PlanError(
+        "stream: no partition has rows yet, so the columns are not known",
+        'say them: stream(sq.partitions(…), schema={"ts": pl.Datetime("us"), …}).',
+    )

@@ -1,0 +1,437 @@
+"""Plans, runs and commits epochs.
+
+An epoch: see what is new, write that down, run the plan wave by wave, commit, hand the answer over. A process that
+dies at any moment of it is followed by one that finds the commit, and hands the answer over, or does not find it, and
+runs the same epoch again from the states before.
+"""
+
+from __future__ import annotations
+
+import time as wall
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from squill.engine.batch import Batch
+from squill.engine.state.belonging import Belonging
+from squill.engine.state.versions import Version
+from squill.errors import SquillError
+from squill.plan.fragments import Fragment, ShardedPlan, sources_of
+from squill.plan.nodes.live import LiveSource
+from squill.plan.nodes.movement import ShardInput
+from squill.runtime.live.host import LivePlan, answer_frame
+from squill.runtime.live.inputs import LiveInput, News, live_sources
+from squill.runtime.live.log import Commit, EpochRecord, MemoryLog
+from squill.runtime.live.orders import LiveRead, Moved, ShardOrder, ShardReport
+from squill.runtime.live.sinks import Sink
+from squill.runtime.splits import splits_of
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["Done", "LiveDriver", "Runner", "plan_as_json"]
+
+Place = tuple[int, int]
+SINK_TRIES = 3
+SINK_PAUSE = 0.2
+
+
+class Runner(Protocol):
+    """Where shards live and work."""
+
+    def read(self, orders: Sequence[ShardOrder]) -> list[dict[int, int]] | None:
+        """Let shards take what is new; return how far the live inputs have come in each, by leaf.
+
+        None where `work` reads too, because what shards read is not known before they work.
+        """
+        ...
+
+    def work(self, orders: Sequence[ShardOrder], until: Sequence[dict[int, int]]) -> list[ShardReport]:
+        """Let shards work; `until` is for each how far all of them together have come, by leaf."""
+        ...
+
+    def epoch_over(self, epoch: int) -> None:
+        """Forget what moved between the waves of an epoch."""
+        ...
+
+    def forget(self) -> None:
+        """Let shards go that are half way through an epoch."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds; later calls do nothing."""
+        ...
+
+
+def plan_as_json(plan: ShardedPlan, emit: str) -> Any:
+    """Return what must be the same for a checkpoint to be gone on with."""
+    belongings = [Belonging.of(fragment.root, emit).to_json() for fragment in plan.fragments]
+    return {
+        "fragments": [item["nodes"] for item in belongings],
+        "shards": [fragment.layout.shards for fragment in plan.fragments],
+        "emit": emit,
+        "state": belongings[0]["state"],
+        "hash": belongings[0]["hash"],
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What an epoch has done."""
+
+    epoch: int
+    rows_read: int
+    rows_out: int
+    seconds: float
+    clock: int
+    late: Mapping[int, pl.DataFrame]
+    state_bytes: Mapping[Place, int]
+    state_rows: int
+
+
+@dataclass
+class _Position:
+    """Where the query stands: what was committed last."""
+
+    epoch: int = 0
+    states: dict[Place, Version] = field(default_factory=dict)
+    clocks: dict[int, int] = field(default_factory=dict)
+    late: dict[int, int] = field(default_factory=dict)
+    is_final: bool = False
+
+
+class LiveDriver:
+    """One live query. `inputs` are by the number of their source, in the order of `live_sources`."""
+
+    def __init__(
+        self,
+        plan: ShardedPlan,
+        live_plan: LivePlan,
+        runner: Runner,
+        sink: Sink,
+        log: MemoryLog,
+        inputs: Mapping[int, LiveInput],
+    ) -> None:
+        self._plan = plan
+        self._emit = live_plan.emit
+        self._runner = runner
+        self._sink = sink
+        self._log = log
+        self.inputs = dict(inputs)
+        self.sources = dict(enumerate(live_sources(plan.fragments).values()))
+        self._number_of = {source.live_id: number for number, source in self.sources.items()}
+        self._waves = _waves(plan)
+        self._sent: dict[tuple[int, int, int], int] = {}
+        self._behind = False
+        self._last_news = dict.fromkeys(self.inputs, wall.monotonic())
+        self._begun: EpochRecord | None = None
+        self.position = _Position()
+        self.state_bytes: dict[Place, int] = {}
+        self.last_frame: pl.DataFrame | None = None
+        """The rows of the last epoch that had any, where the sink takes frames."""
+
+    # -- beginning and going on -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take over what the checkpoint holds; rows of its last epoch that the sink may lack are given to it."""
+        base, epochs, self._begun = self._log.open()
+        last: Commit | None = base
+        if base is not None and base.offsets is not None:
+            for number, offset in base.offsets.items():
+                self.inputs[number].restore(offset)
+        for record, commit in epochs:
+            self._take_note(record, commit)
+            last = commit
+        if last is not None:
+            self.position = _Position(last.number, dict(last.states), dict(last.clocks), dict(last.late), last.is_final)
+            self._behind = True
+        self._sink.clear(last.files if last is not None else ())
+        if last is not None:
+            self._hand_over(last)
+
+    def _take_note(self, record: EpochRecord, commit: Commit) -> None:
+        for number, news in record.news.items():
+            self.inputs[number].taken(news, commit.reached.get(number, {}))
+
+    @property
+    def offsets(self) -> dict[str, Any]:
+        """What was committed of each input, by its label."""
+        return {self.sources[number].label: item.offset for number, item in self.inputs.items()}
+
+    @property
+    def clock(self) -> int:
+        """How far the query has come: the least time of its inputs."""
+        return min(self._clocks().values(), default=INFINITY)
+
+    def _clocks(self) -> dict[int, int]:
+        return {number: self.position.clocks.get(number, MINUS_INFINITY) for number in self.inputs}
+
+    # -- one epoch ------------------------------------------------------------------------------------------
+
+    def step(self, *, is_final: bool = False) -> Done | None:
+        """Run an epoch over what is new; None when there is nothing, or when nothing came of it."""
+        if self.position.is_final:
+            return None
+        record, self._begun = self._begun, None
+        if record is None:
+            record = self._next(is_final=is_final)
+            if record is None:
+                return None
+            self._log.begin(record)
+        begin = wall.perf_counter()
+        try:
+            reports = self._run(record)
+        except BaseException:
+            self._runner.forget()
+            self._begun = record
+            raise
+        finally:
+            self._runner.epoch_over(record.number)
+        if not any(report.has_news for report in reports):
+            self._log.drop(record)
+            self._behind = False
+            return None
+        commit = self._committed(record, reports)
+        self._hand_over(commit, _rows_of(reports))
+        return self._done(record, commit, reports, wall.perf_counter() - begin)
+
+    def _next(self, *, is_final: bool) -> EpochRecord | None:
+        """Return what the next epoch reads; None when there is nothing to be done."""
+        found: dict[int, News] = {}
+        for number, item in self.inputs.items():
+            news = item.news()
+            if news is not None:
+                found[number] = news
+                if not item.tells_offsets:
+                    self._last_news[number] = wall.monotonic()
+        clocks = self._carried(found)
+        moved = clocks != self._clocks()
+        if not (found or is_final or self._behind or moved):
+            return None
+        last = tuple(self.inputs) if is_final else tuple(number for number, news in found.items() if news.is_last)
+        return EpochRecord(
+            number=self.position.epoch + 1,
+            news={number: news.record for number, news in found.items()},
+            clocks=clocks,
+            reaches={number: news.reaches for number, news in found.items() if news.reaches > MINUS_INFINITY},
+            last=last,
+        )
+
+    def _carried(self, found: Mapping[int, News]) -> dict[int, int]:
+        """Return the inputs' clocks; one that has been idle for long is carried along by the others."""
+        clocks = self._clocks()
+        now = wall.monotonic()
+        idle = [
+            number
+            for number, source in self.sources.items()
+            if source.idle_after is not None and now - self._last_news[number] > source.idle_after
+        ]
+        awake = [clock for number, clock in clocks.items() if number not in idle]
+        for number in idle if awake else ():
+            clocks[number] = max(clocks[number], min(awake))
+        return clocks
+
+    def _run(self, record: EpochRecord) -> list[ShardReport]:
+        reports: list[ShardReport] = []
+        runs: dict[tuple[int, int], list[tuple[int, Any]]] = {}
+        portions = self._portions(record)
+        for wave in self._waves:
+            orders = [
+                self._order(record, fragment, shard, portions, runs)
+                for fragment in wave
+                for shard in range(fragment.layout.shards)
+            ]
+            seen = self._runner.read(orders)
+            until = self._until(record, orders, seen) if seen is not None else [{} for _ in orders]
+            for report in self._runner.work(orders, until):
+                reports.append(report)
+                for (channel, receiver), run in report.runs.items():
+                    runs.setdefault((channel, receiver), []).append((report.shard, run))
+                for (channel, receiver), clock in report.told.items():
+                    self._sent[channel, report.shard, receiver] = clock
+        return reports
+
+    def _portions(self, record: EpochRecord) -> dict[tuple[int, int], Sequence[Any]]:
+        """Return what each shard reads of each live leaf, by fragment and leaf."""
+        found: dict[tuple[int, int], Sequence[Any]] = {}
+        for fragment in self._plan.fragments:
+            for leaf, source in enumerate(sources_of(fragment.root)):
+                if isinstance(source, LiveSource):
+                    number = self._number_of[source.live_id]
+                    if number in record.news:
+                        shards = fragment.layout.shards
+                        found[fragment.number, leaf] = self.inputs[number].portions(record.news[number], source, shards)
+        return found
+
+    def _order(
+        self,
+        record: EpochRecord,
+        fragment: Fragment,
+        shard: int,
+        portions: Mapping[tuple[int, int], Sequence[Any]],
+        runs: Mapping[tuple[int, int], Sequence[tuple[int, Any]]],
+    ) -> ShardOrder:
+        before = self.position.states.get((fragment.number, shard))
+        inputs: dict[int, Any] = {}
+        for leaf, source in enumerate(sources_of(fragment.root)):
+            if isinstance(source, ShardInput):
+                sent = sorted(runs.get((source.channel, shard), ()), key=lambda item: item[0])
+                clock = self._clock_for(source.channel, shard)
+                inputs[leaf] = Moved(runs=[run for _, run in sent], clock=clock)
+            elif isinstance(source, LiveSource):
+                number = self._number_of[source.live_id]
+                share = portions.get((fragment.number, leaf))
+                inputs[leaf] = LiveRead(
+                    clock=record.clocks.get(number, MINUS_INFINITY),
+                    portion=None if share is None else share[shard],
+                    reaches=record.reaches.get(number, MINUS_INFINITY),
+                    is_last=number in record.last,
+                )
+            elif before is None:
+                inputs[leaf] = splits_of(source, fragment.layout.shards)[shard]
+        answers = None if self._log.folder is None else self._log.folder / "answers"
+        output = None if fragment.outputs else self._sink.order(record.number, answers)
+        return ShardOrder(
+            fragment=fragment.number, shard=shard, epoch=record.number, before=before, inputs=inputs, output=output
+        )
+
+    def _clock_for(self, number: int, receiver: int) -> int:
+        """Return the least clock of those who send to a shard."""
+        channel = self._plan.channels[number]
+        sender = next(fragment for fragment in self._plan.fragments if fragment.number == channel.sender)
+        producers = [shard for shard in range(sender.layout.shards) if receiver in channel.routing.targets(shard)]
+        return min((self._sent.get((number, shard, receiver), MINUS_INFINITY) for shard in producers), default=INFINITY)
+
+    def _until(
+        self, record: EpochRecord, orders: Sequence[ShardOrder], seen: Sequence[Mapping[int, int]]
+    ) -> list[dict[int, int]]:
+        """Return for each order how far its live leaves have come, by what all shards have read."""
+        clocks = dict(record.clocks)
+        for order, clock_of in zip(orders, seen, strict=True):
+            for leaf, clock in clock_of.items():
+                number = self._input_of(order.fragment, leaf)
+                clocks[number] = max(clocks.get(number, MINUS_INFINITY), clock)
+        return [
+            {leaf: clocks[self._input_of(order.fragment, leaf)] for leaf in known}
+            for order, known in zip(orders, seen, strict=True)
+        ]
+
+    def _input_of(self, fragment: int, leaf: int) -> int:
+        source = sources_of(self._plan.fragments[fragment - 1].root)[leaf]
+        assert isinstance(source, LiveSource)
+        return self._number_of[source.live_id]
+
+    # -- what comes of it -----------------------------------------------------------------------------------
+
+    def _committed(self, record: EpochRecord, reports: Sequence[ShardReport]) -> Commit:
+        states = dict(self.position.states)
+        clocks, late = dict(record.clocks), dict(self.position.late)
+        reached: dict[int, dict[int, Any]] = {}
+        behind = False
+        least: dict[int, int] = {}
+        for report in reports:
+            if report.version is not None:
+                states[report.fragment, report.shard] = report.version
+            for leaf, clock in report.clocks.items():
+                number = self._input_of(report.fragment, leaf)
+                clocks[number] = max(clocks.get(number, MINUS_INFINITY), clock)
+                least[number] = min(least.get(number, INFINITY), clock)
+            for leaf, offsets in report.offsets.items():
+                number = self._input_of(report.fragment, leaf)
+                reached.setdefault(number, {}).update(offsets)
+                if offsets:
+                    self._last_news[number] = wall.monotonic()
+            for leaf, found in report.late.items():
+                number = self._input_of(report.fragment, leaf)
+                late[number] = late.get(number, 0) + found.count
+        behind = any(least[number] < clocks[number] for number in least)
+        for number, news in record.news.items():
+            self.inputs[number].taken(news, reached.get(number, {}))
+        files = tuple(report.file for report in reports if report.file is not None)
+        offsets = None
+        is_final = set(record.last) >= set(self.inputs)
+        if is_final or self._log.wants_offsets(record.number):
+            offsets = {number: item.offset for number, item in self.inputs.items()}
+        commit = Commit(
+            number=record.number, states=states, clocks=clocks, reached=reached, files=files, offsets=offsets,
+            late=late, rows=sum(report.rows_read for report in reports), is_final=is_final,
+        )  # fmt: skip
+        self._log.commit(commit)
+        self.position = _Position(record.number, states, clocks, late, is_final)
+        self._behind = behind and not is_final
+        for report in reports:
+            self.state_bytes[report.fragment, report.shard] = report.state_bytes
+        return commit
+
+    def _hand_over(self, commit: Commit, rows: Sequence[Batch] = ()) -> None:
+        """Give the sink the rows of a committed epoch; what it has already is not given again."""
+        if not self._sink.hands_over:
+            self._sink.publish(commit.files)
+            return
+        node = self._plan.answer.root
+        frames = [answer_frame(batch, node, self._emit) for batch in rows]
+        held = [Path(path) for path, _ in commit.files if Path(path).exists()]
+        frames += [pl.read_ipc(path) for path in held]
+        if frames:
+            self.last_frame = _in_order(pl.concat(frames), self._emit)
+            self._try(commit.number, self.last_frame)
+        for path in held:
+            path.unlink(missing_ok=True)
+
+    def _try(self, epoch: int, frame: pl.DataFrame) -> None:
+        for left in range(SINK_TRIES - 1, -1, -1):
+            try:
+                self._sink.deliver(epoch, frame)
+            except SquillError:
+                if not left:
+                    raise
+                wall.sleep(SINK_PAUSE)
+            else:
+                return
+
+    def _done(self, record: EpochRecord, commit: Commit, reports: Sequence[ShardReport], seconds: float) -> Done:
+        late: dict[int, pl.DataFrame] = {}
+        for report in reports:
+            for leaf, found in report.late.items():
+                number = self._input_of(report.fragment, leaf)
+                late[number] = found.rows if number not in late else pl.concat([late[number], found.rows])
+        handed = sum(len(report.rows) for report in reports if report.rows is not None)
+        return Done(
+            epoch=record.number,
+            rows_read=commit.rows,
+            rows_out=handed + sum(rows for _, rows in commit.files),
+            seconds=seconds,
+            clock=self.clock,
+            late=late,
+            state_bytes=dict(self.state_bytes),
+            state_rows=sum(report.state_rows for report in reports),
+        )
+
+    def close(self) -> None:
+        """Let go of everything; what was committed stays."""
+        self._runner.close()
+        for item in self.inputs.values():
+            item.close()
+        self._log.close()
+
+
+def _rows_of(reports: Sequence[ShardReport]) -> list[Batch]:
+    return [report.rows for report in reports if report.rows is not None]
+
+
+def _in_order(frame: pl.DataFrame, emit: str) -> pl.DataFrame:
+    """Return the rows of all shards in the order in which one shard would have given them."""
+    by = ["time", "diff"] if emit == "changes" else ["end", "start"]
+    return frame.sort(by, nulls_last=[emit != "changes", False], maintain_order=True)
+
+
+def _waves(plan: ShardedPlan) -> list[list[Fragment]]:
+    """Return the fragments in waves: those of a wave wait for earlier ones only."""
+    channels = plan.channels
+    depth: dict[int, int] = {}
+    for fragment in plan.fragments:
+        senders = [channels[number].sender for number in fragment.inputs if number is not None]
+        depth[fragment.number] = 1 + max((depth[sender] for sender in senders), default=0)
+    deepest = max(depth.values())
+    return [[f for f in plan.fragments if depth[f.number] == level] for level in range(1, deepest + 1)]

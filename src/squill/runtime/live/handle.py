@@ -1,0 +1,266 @@
+"""What the user has in hand of a live query: its state, its progress, and the way to end it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time as wall
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+
+from squill.engine.expressions import time_series
+from squill.exchange.flow import Halted
+from squill.plan.nodes.live import LiveSource
+from squill.runtime.live.driver import Done, LiveDriver
+from squill.runtime.live.sinks import FolderSink, Sink
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["LiveProgress", "LiveQuery", "Stable"]
+
+RECENT = 20
+"""Rates are of so many epochs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveProgress:
+    """How far a live query has come.
+
+    ``clock``    the time up to which the answer is complete, of the type of the query's times; None at the beginning.
+    ``delay``    how far that is behind the wall clock; None where times are no dates.
+    ``late``     by input, how many rows came too late.
+    ``state_bytes``  by (fragment, shard), what the last version of its state holds on disk.
+    """
+
+    epoch: int = 0
+    rows: int = 0
+    rows_per_second: float = 0.0
+    epoch_seconds: float = 0.0
+    clock: Any = None
+    delay: dt.timedelta | None = None
+    state_bytes: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    state_rows: int = 0
+    late: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stable:
+    """The answer at the last committed epoch.
+
+    ``offsets``  by input, what was read of it.
+    ``frame``    of a folder as sink all rows so far, of other sinks those of the last epoch that had any.
+    """
+
+    epoch: int
+    clock: Any
+    offsets: Mapping[str, Any]
+    frame: pl.DataFrame
+
+
+class LiveQuery:
+    """A running live query; made by `start`. As a context it stops itself.
+
+    Examples
+    --------
+    >>> import squill as sq
+    >>> clicks, given = sq.source({"t": pl.Int64}, start="t"), []
+    >>> with sq.local(cores=1) as cluster:
+    ...     counted = cluster.stream(clicks).query(lambda s: s.tumbling_window(10).count())
+    ...     with counted.start(given.append, every="1ms") as query:
+    ...         clicks.push({"t": [1, 2, 15]})
+    ...         clicks.complete()
+    ...         _ = query.wait()
+    >>> query.status(), pl.concat(given).rows()
+    ('completed', [(10, 20, 2), (20, 30, 1)])
+    """
+
+    def __init__(
+        self,
+        driver: LiveDriver,
+        sink: Sink,
+        stop: threading.Event,
+        *,
+        every: float,
+        until_now: bool,
+        complete: bool,
+        on_end: Callable[[], object],
+    ) -> None:
+        self._driver = driver
+        self._sink = sink
+        self._stop = stop
+        self._every = every
+        self._until_now = until_now
+        self._complete = complete
+        self._on_end = on_end
+        self._status = "running"
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
+        self._rows = 0
+        self._progress = LiveProgress(epoch=driver.position.epoch)
+        self._late: dict[int, list[pl.DataFrame]] = {}
+        self._thread = threading.Thread(target=self._run, name="squill-live", daemon=True)
+
+    def begin(self) -> Self:
+        """Let the query run, on a thread of its own."""
+        self._thread.start()
+        return self
+
+    # -- asked by the user --------------------------------------------------------------------------------------
+
+    def status(self) -> str:
+        """Return "running", "stopped", "completed" (every input has come to its end) or "failed"."""
+        return self._status
+
+    def progress(self) -> LiveProgress:
+        """Return how far it has come."""
+        with self._lock:
+            return self._progress
+
+    @property
+    def error(self) -> BaseException | None:
+        """What made it fail."""
+        return self._error
+
+    @property
+    def late(self) -> pl.DataFrame:
+        """The late rows of all inputs that are kept, as they arrived, with how late each was.
+
+        With several inputs only those with the columns of the first that had any are shown; see `late_of`.
+        """
+        with self._lock:
+            found = [frame for frames in self._late.values() for frame in frames]
+        alike = [frame for frame in found if frame.schema == found[0].schema]
+        return pl.concat(alike) if alike else self.late_of(0)
+
+    def late_of(self, number: int) -> pl.DataFrame:
+        """Return the late rows of one input; they are numbered from 0 in the order of the plan."""
+        with self._lock:
+            frames = self._late.get(number, [])
+        if frames:
+            return pl.concat(frames)
+        from squill.engine.late_rows import LateRows, late_frame
+
+        return late_frame(LateRows(0), self._driver.sources[number])
+
+    def stable(self) -> Stable:
+        """Return the answer at the last committed epoch, and what had been read by then."""
+        with self._lock:
+            epoch, clock = self._driver.position.epoch, self._shown_clock(self._driver.clock)
+            offsets = self._driver.offsets
+            frame = self._driver.last_frame
+        if isinstance(self._sink, FolderSink):
+            frame = self._sink.rows()
+        return Stable(epoch=epoch, clock=clock, offsets=offsets, frame=pl.DataFrame() if frame is None else frame)
+
+    def stop(self) -> None:
+        """End after the epoch that is running; `start` with the same checkpoint goes on from there."""
+        self._stop.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it ends, at most `timeout` seconds; return whether it has. An error of the query is raised."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._status = self._until_end()
+        except Halted:
+            self._status = "stopped"
+        except BaseException as error:  # noqa: BLE001  (it is raised where somebody waits)
+            self._error = error
+            self._status = "failed"
+        finally:
+            self._driver.close()
+            self._on_end()
+
+    def _until_end(self) -> str:
+        driver = self._driver
+        if self._until_now:
+            for item in driver.inputs.values():
+                item.stop_growing()
+        while not self._stop.is_set():
+            begin = wall.monotonic()
+            with self._lock:
+                is_over = driver.position.is_final
+            if is_over:
+                return "completed"
+            done = driver.step()
+            if done is not None:
+                self._note(done)
+            elif self._until_now:
+                return self._finish()
+            if not self._until_now:
+                self._stop.wait(max(self._every - (wall.monotonic() - begin), 0.0))
+        return "stopped"
+
+    def _finish(self) -> str:
+        if not self._complete:
+            return "stopped"
+        done = self._driver.step(is_final=True)
+        if done is not None:
+            self._note(done)
+        return "completed"
+
+    def _note(self, done: Done) -> None:
+        with self._lock:
+            self._recent.append((done.rows_read, max(done.seconds, 1e-9)))
+            self._rows += done.rows_read
+            for number, frame in done.late.items():
+                self._late.setdefault(number, []).append(frame)
+                self._forget_late(number)
+            rows, seconds = (sum(values) for values in zip(*self._recent, strict=True))
+            clock = done.clock
+            self._progress = LiveProgress(
+                epoch=done.epoch,
+                rows=self._rows,
+                rows_per_second=rows / seconds,
+                epoch_seconds=done.seconds,
+                clock=self._shown_clock(clock),
+                delay=_delay(clock, self._driver.sources[0]),
+                state_bytes=done.state_bytes,
+                state_rows=done.state_rows,
+                late={self._driver.sources[item].label: n for item, n in self._driver.position.late.items()},
+            )
+
+    def _forget_late(self, number: int) -> None:
+        frames, keep = self._late[number], self._driver.sources[number].keep_late
+        while len(frames) > 1 and sum(frame.height for frame in frames[1:]) >= keep:
+            del frames[0]
+        frames[:] = [pl.concat(frames).tail(keep)]
+
+    def _shown_clock(self, clock: int) -> Any:
+        source = self._driver.sources[0]
+        if clock in (MINUS_INFINITY, INFINITY) or source.time is None:
+            return None
+        return time_series("clock", pl.Series([clock]).to_numpy(), source.time)[0]
+
+
+def _delay(clock: int, source: LiveSource) -> dt.timedelta | None:
+    """Return how far a time is behind now."""
+    if source.time is None or source.time.is_integer or clock in (MINUS_INFINITY, INFINITY):
+        return None
+    shown = time_series("clock", pl.Series([clock]).to_numpy(), source.time).cast(pl.Datetime("us"))[0]
+    now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+    then = shown.replace(tzinfo=None) if shown.tzinfo else shown
+    return now - then

@@ -1,0 +1,180 @@
+"""The shards that one process holds from epoch to epoch, and how their states come from and go to the checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from squill.engine.batch import Batch
+from squill.engine.egress import result_frame
+from squill.engine.egress_changes import change_frame
+from squill.engine.state.belonging import Belonging
+from squill.engine.state.versions import Version, VersionedJournal, read_version
+from squill.errors import InternalError
+from squill.exchange.flow import Halted
+from squill.plan.fragments import Fragment
+from squill.plan.node import Node
+from squill.runtime.failure import located
+from squill.runtime.live.orders import OutputOrder, ShardOrder, ShardReport
+from squill.runtime.live.postbox import Postbox
+from squill.runtime.live.shard import LiveShard
+from squill.runtime.stored_answer import sync_to_disk
+from squill.runtime.threads import Checkpoint
+
+__all__ = ["LivePlan", "ShardHost", "answer_frame", "state_folder"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LivePlan:
+    """What every process knows of a live query.
+
+    ``fragments``  by number.
+    ``folder``     the checkpoint; None when states are in memory only.
+    """
+
+    fragments: Mapping[int, Fragment]
+    emit: str
+    folder: str | None
+
+    def belonging(self, fragment: int) -> Belonging:
+        return Belonging.of(self.fragments[fragment].root, self.emit)
+
+
+def state_folder(checkpoint: str, fragment: int, shard: int) -> Path:
+    """Return where the versions of a shard's state are."""
+    return Path(checkpoint) / "state" / f"{fragment}-{shard}"
+
+
+def answer_frame(rows: Batch, node: Node, emit: str) -> pl.DataFrame:
+    """Return rows of the answer as people get them."""
+    return change_frame(rows, node) if emit == "changes" else result_frame(rows, node)
+
+
+@dataclass
+class _Held:
+    shard: LiveShard
+    journal: VersionedJournal
+    version: Version | None = None
+
+
+class ShardHost:
+    """Shards by their place, with the version that each has come to; a shard that failed is forgotten."""
+
+    def __init__(self, plan: LivePlan) -> None:
+        self._plan = plan
+        self._held: dict[tuple[int, int], _Held] = {}
+
+    @property
+    def versions(self) -> dict[tuple[int, int], Version | None]:
+        """Which shards are held, and at which version."""
+        return {place: held.version for place, held in self._held.items()}
+
+    def read(self, order: ShardOrder, checkpoint: Checkpoint) -> dict[int, int]:
+        """Let a shard take what is new; return how far each live input has come in it, by leaf."""
+
+        def step() -> dict[int, int]:
+            checkpoint()
+            shard = self._ready(order).shard
+            shard.read(order)
+            return shard.clocks
+
+        return self._guarded(order, step)
+
+    def work(self, order: ShardOrder, until: dict[int, int], postbox: Postbox, checkpoint: Checkpoint) -> ShardReport:
+        """Let a shard that has read work; return its report. Its next state is written when this returns."""
+
+        def step() -> ShardReport:
+            held = self._held.get(order.place)
+            if held is None:
+                raise InternalError(f"shard {order.place} works before it has read")
+            shard, rows = held.shard, None
+            has_news = shard.has_news(order, until)
+            with postbox:
+                if has_news:
+                    rows = shard.work(order, until, postbox, checkpoint)
+                else:
+                    shard.tell(postbox)
+            late = shard.take_late()
+            written = self._written(order, rows)
+            if has_news:
+                self._keep(order, held)
+            return ShardReport(
+                fragment=order.fragment,
+                shard=order.shard,
+                version=held.version,
+                has_news=has_news,
+                runs=postbox.runs(),
+                told=postbox.told,
+                clocks=shard.clocks,
+                offsets=shard.offsets,
+                late=late,
+                rows=rows if written is None else None,
+                file=written,
+                rows_read=shard.rows_read,
+                state_rows=shard.state_rows,
+                state_bytes=held.journal.state_bytes,
+            )
+
+        return self._guarded(order, step)
+
+    def forget(self) -> None:
+        """Let all shards go: their next epoch begins from the checkpoint."""
+        self._held.clear()
+
+    def _guarded(self, order: ShardOrder, step: Callable[[], Any]) -> Any:
+        try:
+            return step()
+        except BaseException as error:
+            # It is half way through an epoch, which nobody will commit.
+            self._held.pop(order.place, None)
+            if isinstance(error, Halted) or not isinstance(error, Exception):
+                raise
+            failure = located(error, self._plan.fragments[order.fragment], order.shard)
+            raise failure from failure.__cause__
+
+    def _ready(self, order: ShardOrder) -> _Held:
+        """Return the shard at the version that the order wants: as it stands, or from the checkpoint."""
+        held = self._held.get(order.place)
+        if held is not None and held.version == order.before:
+            return held
+        self._held.pop(order.place, None)
+        fragment = self._plan.fragments[order.fragment]
+        belonging = self._plan.belonging(order.fragment)
+        held = _Held(LiveShard(fragment, order.shard, self._plan.emit), VersionedJournal(belonging.to_json()))
+        if order.before is not None:
+            if self._plan.folder is None:
+                raise InternalError(f"the state of shard {order.place} is lost: there is no checkpoint")
+            folder = state_folder(self._plan.folder, *order.place)
+            held.shard.load(read_version(folder, order.before, held.journal))
+            held.version = order.before
+        self._held[order.place] = held
+        return held
+
+    def _keep(self, order: ShardOrder, held: _Held) -> None:
+        if self._plan.folder is None or not order.keeps:
+            held.version = Version((held.version.number if held.version else 0) + 1, "memory")
+            return
+        folder = state_folder(self._plan.folder, *order.place)
+        held.version = held.journal.write(folder, held.shard.save(), order.before)
+
+    def _written(self, order: ShardOrder, rows: Batch | None) -> tuple[str, int] | None:
+        if order.output is None or rows is None:
+            return None
+        frame = answer_frame(rows, self._plan.fragments[order.fragment].root, self._plan.emit)
+        return _write(frame, order.output, order.shard), frame.height
+
+
+def _write(frame: pl.DataFrame, order: OutputOrder, shard: int) -> str:
+    """Write rows under a name that no pattern for finished files matches."""
+    path = Path(order.folder) / f".{order.stem}-{shard:04}-{os.urandom(4).hex()}.unfinished"
+    if order.format == "parquet":
+        frame.write_parquet(path)
+    else:
+        frame.write_ipc(path)
+    sync_to_disk(path)
+    return str(path)

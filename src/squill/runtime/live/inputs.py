@@ -1,0 +1,283 @@
+"""What is new in live inputs: one class for each kind.
+
+An input is asked what there is beyond its *offset*, which JSON can say: what is found becomes part of the epoch's
+record before any of it is read, so that an epoch that is tried again reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from squill.engine.batch import Batch
+from squill.engine.ingress_push import Feed
+from squill.errors import InternalError, PlanError, SourceReadError
+from squill.plan.build.files import FORMATS
+from squill.plan.build.locations import matching_files
+from squill.plan.fragments import Fragment, sources_of
+from squill.plan.live import Partitions, PushedRows, WatchedFolder
+from squill.plan.nodes import FileSource
+from squill.plan.nodes.live import LiveSource
+from squill.runtime.live.leaves import PartitionRead, PushedPortion
+from squill.runtime.splits import splits_of
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["FolderInput", "LiveInput", "News", "PartitionsInput", "PushedInput", "input_for", "live_sources"]
+
+EPOCH_BYTES = 1 << 30
+"""So many bytes of files an epoch takes unless the user says how many files; at least one file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """What an epoch takes of one input.
+
+    ``record``   what it is, as JSON says it.
+    ``reaches``  the time that the input itself says it has come to.
+    ``is_last``  nothing will follow.
+    """
+
+    record: Any
+    reaches: int = MINUS_INFINITY
+    is_last: bool = False
+
+
+class LiveInput(Protocol):
+    """One live input of a query.
+
+    ``tells_offsets``  whether what an epoch has read is known only after it has been read.
+    """
+
+    tells_offsets: bool
+
+    def restore(self, offset: Any) -> None:
+        """Go on after this offset, which `offset` gave."""
+        ...
+
+    def news(self) -> News | None:
+        """Return what there is to take now; None when there is nothing."""
+        ...
+
+    def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
+        """Return what each shard reads of it, for a leaf's `read`."""
+        ...
+
+    def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
+        """Take note that an epoch was committed; `reached` are the offsets that its shards have told."""
+        ...
+
+    @property
+    def offset(self) -> Any:
+        """What was committed, as JSON says it: enough to go on from."""
+        ...
+
+    def stop_growing(self) -> None:
+        """Let what is there now be all that there is."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class FolderInput:
+    """Files that appear in a folder, in the order in which they were last written.
+
+    A file is taken once, as it is when it is first seen; so it must be whole when it gets its name. Names that begin
+    with a dot or an underscore are of files that are being written.
+    """
+
+    tells_offsets = False
+
+    def __init__(self, live: WatchedFolder, source: LiveSource) -> None:
+        self._live = live
+        self._label = source.label
+        self._seen: set[str] = set()
+        self._all: list[str] | None = None
+
+    def restore(self, offset: Any) -> None:
+        self._seen = set(offset["files"])
+
+    def news(self) -> News | None:
+        names = self._listed() if self._all is None else self._all
+        fresh = [name for name in names if name not in self._seen]
+        if not fresh:
+            return None
+        return News(record={"files": self._enough(fresh)})
+
+    def _listed(self) -> list[str]:
+        root = Path(self._live.path)
+        try:
+            if not root.is_dir():
+                raise FileNotFoundError(str(root))
+            found = [Path(path) for path in matching_files(str(root), FORMATS)]
+            whole = [path for path in found if not path.name.startswith((".", "_"))]
+            aged = [(path.stat().st_mtime_ns, str(path.relative_to(root))) for path in whole]
+        except OSError as error:
+            raise SourceReadError(
+                f"stream {self._label!r}: the folder {str(root)!r} cannot be listed: {error.strerror or error}",
+                "bring it back and start the query again with the same checkpoint: it goes on where it was.",
+            ) from error
+        names = [name for _, name in sorted(aged)]
+        self._seen.intersection_update(names)  # what was removed is not remembered for ever
+        return names
+
+    def _enough(self, names: list[str]) -> list[str]:
+        if self._live.files_per_epoch is not None:
+            return names[: self._live.files_per_epoch]
+        total, count = 0, 0
+        for name in names:
+            total += (Path(self._live.path) / name).stat().st_size
+            if count and total > EPOCH_BYTES:
+                break
+            count += 1
+        return names[:count]
+
+    def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
+        root = Path(self._live.path)
+        stored = _as_files(source, tuple(str(root / name) for name in record["files"]))
+        return splits_of(stored, shards)
+
+    def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
+        self._seen.update(record["files"])
+
+    @property
+    def offset(self) -> Any:
+        return {"files": sorted(self._seen)}
+
+    def stop_growing(self) -> None:
+        self._all = self._listed()
+
+    def close(self) -> None:
+        return None
+
+
+def _as_files(source: LiveSource, paths: tuple[str, ...]) -> FileSource:
+    shared = {item.name: getattr(source, item.name) for item in fields(FileSource)}
+    return FileSource(**{**shared, "paths": paths})
+
+
+class PartitionsInput:
+    """A user's own partitions; each is read by one shard, from its own offset on."""
+
+    tells_offsets = True
+
+    def __init__(self, live: Partitions) -> None:
+        self._live = live
+        self._offsets: dict[int, Any] = dict.fromkeys(range(live.count))
+
+    def restore(self, offset: Any) -> None:
+        found = {int(partition): reached for partition, reached in offset["partitions"].items()}
+        if len(found) != self._live.count:
+            raise PlanError(
+                f"stream: the checkpoint is of {len(found)} partitions, the source has {self._live.count}",
+                "start with the source that was there before, or with a fresh checkpoint.",
+            )
+        self._offsets = found
+
+    def news(self) -> News:
+        return News(record={"from": {str(partition): offset for partition, offset in self._offsets.items()}})
+
+    def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
+        offsets = {int(partition): offset for partition, offset in record["from"].items()}
+        shares = [{p: offset for p, offset in offsets.items() if p % shards == shard} for shard in range(shards)]
+        return [PartitionRead(self._live, share) if share else None for share in shares]
+
+    def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
+        self._offsets.update(reached)
+
+    @property
+    def offset(self) -> Any:
+        return {"partitions": {str(partition): offset for partition, offset in self._offsets.items()}}
+
+    def stop_growing(self) -> None:
+        """A partition that gives no rows is at its end for now."""
+
+    def close(self) -> None:
+        return None
+
+
+class PushedInput:
+    """Rows that the program pushes into a source of this process.
+
+    They are nowhere but in memory: what an uncommitted epoch had taken is taken again while the process lives; after
+    a restart the program pushes again what came after `offset` rows.
+    """
+
+    tells_offsets = False
+
+    def __init__(self, live: PushedRows) -> None:
+        self._feed: Feed = live.feed
+        self._waiting: list[Batch] = []
+        self._rows = 0
+        self._clock = MINUS_INFINITY
+        self._told = MINUS_INFINITY
+        self._feed.attach(self)
+
+    # -- what a feed's listener does --------------------------------------------------------------------------
+
+    def push(self, batch: Batch) -> None:
+        self._waiting.append(batch)
+
+    def advance(self, t: int) -> None:
+        self._clock = max(self._clock, t)
+
+    def settle(self) -> None:
+        """Nothing is handed out here."""
+
+    # -- what an input does -----------------------------------------------------------------------------------
+
+    def restore(self, offset: Any) -> None:
+        self._rows = offset["rows"]
+
+    def news(self) -> News | None:
+        self._feed.flush()
+        clock = self._clock  # first: what is pushed meanwhile is later than this
+        waiting = len(self._waiting)
+        if not waiting and clock == self._told:
+            return None
+        return News(record={"batches": waiting, "clock": clock}, reaches=clock, is_last=clock == INFINITY)
+
+    def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
+        batches = self._waiting[: record["batches"]]
+        return [PushedPortion(batches[shard::shards]) for shard in range(shards)]
+
+    def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
+        gone = record["batches"]
+        self._rows += sum(map(len, self._waiting[:gone]))
+        del self._waiting[:gone]
+        self._told = record["clock"]
+
+    @property
+    def offset(self) -> Any:
+        return {"rows": self._rows}
+
+    def stop_growing(self) -> None:
+        """What was pushed is what there is."""
+
+    def close(self) -> None:
+        self._feed.detach(self)
+
+
+def input_for(source: LiveSource) -> LiveInput:
+    """Return the input of a live source, for a runtime that reads it by itself."""
+    match source.live:
+        case WatchedFolder():
+            return FolderInput(source.live, source)
+        case Partitions():
+            return PartitionsInput(source.live)
+        case PushedRows():
+            return PushedInput(source.live)
+    raise InternalError(f"nobody reads {type(source.live).__name__}")
+
+
+def live_sources(fragments: Sequence[Fragment]) -> dict[int, LiveSource]:
+    """Return the live sources of a plan by their `live_id`, in the order in which they are met."""
+    found: dict[int, LiveSource] = {}
+    for fragment in fragments:
+        for source in sources_of(fragment.root):
+            if isinstance(source, LiveSource):
+                found.setdefault(source.live_id, source)
+    return found

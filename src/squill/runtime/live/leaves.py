@@ -1,0 +1,291 @@
+"""How rows and time enter a shard, epoch by epoch: one kind of leaf for each kind of input.
+
+A leaf takes what its order says and gives the batches of the epoch, in sync order, and the time up to which they are
+complete. What comes too early for that time waits in the leaf, which is saved with the shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
+from squill.engine.disorder import DisorderBuffer
+from squill.engine.late_rows import late_frame
+from squill.engine.operator import OperatorState
+from squill.engine.run import source_arrivals
+from squill.engine.time_queue import TimeQueue
+from squill.errors import InputError, InternalError
+from squill.exchange.merge import merge_runs
+from squill.plan.build.sources import to_frame
+from squill.plan.live import Partitions
+from squill.plan.nodes import FileSource, FrameSource, Source
+from squill.plan.nodes.live import LiveSource
+from squill.plan.nodes.movement import ShardInput
+from squill.plan.schema import Schema
+from squill.runtime.live.orders import Late, LiveRead, Moved
+from squill.runtime.live.postbox import opened_run
+from squill.runtime.shard import read_split
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["EpochInbox", "Leaf", "LiveLeaf", "PartitionRead", "PushedPortion", "leaf_for"]
+
+
+class EpochInbox:
+    """The batches of one epoch, then the time up to which they are complete."""
+
+    def __init__(self, batches: Iterator[Batch], until: int) -> None:
+        self._batches = batches
+        self._until = until
+        self.clock = MINUS_INFINITY
+        self.ended = False
+
+    def take(self) -> Batch | None:
+        """Return the next rows, and move the clock; None at the end."""
+        for batch in self._batches:
+            if len(batch):
+                self.clock = int(batch.sync[-1])
+                return batch
+        self.clock, self.ended = self._until, True
+        return None
+
+
+class Leaf:
+    """Base of the leaves."""
+
+    def has_news(self, until: int | None) -> bool:
+        """Whether rows or time would enter now; see `inbox`."""
+        raise NotImplementedError
+
+    def read(self, order: Any) -> None:
+        """Take what the order says."""
+        raise NotImplementedError
+
+    def inbox(self, until: int | None) -> EpochInbox:
+        """Return what enters now; `until` is the time that all shards together have come to, if that is known."""
+        raise NotImplementedError
+
+    def save(self) -> OperatorState:
+        return {}
+
+    def load(self, state: OperatorState) -> None:
+        """Take the place of the leaf that saved `state`."""
+
+
+class StoredLeaf(Leaf):
+    """Rows that are all there: they enter in the first epoch, and time goes to its end."""
+
+    def __init__(self) -> None:
+        self._split: Source | None = None
+
+    def read(self, order: Source) -> None:
+        self._split = order
+
+    def has_news(self, until: int | None) -> bool:
+        return True
+
+    def inbox(self, until: int | None) -> EpochInbox:
+        assert self._split is not None
+        return EpochInbox(read_split(self._split), INFINITY)
+
+
+class MovedLeaf(Leaf):
+    """Rows that other shards send; those that some producer may still precede wait."""
+
+    def __init__(self, source: ShardInput) -> None:
+        self._schema = source.schema
+        self._queue = TimeQueue()
+        self._clock = MINUS_INFINITY
+        self._order = Moved(runs=(), clock=MINUS_INFINITY)
+
+    def read(self, order: Moved) -> None:
+        self._order = order
+
+    def has_news(self, until: int | None) -> bool:
+        return bool(self._order.runs) or self._order.clock > self._clock
+
+    def inbox(self, until: int | None) -> EpochInbox:
+        clock = self._clock = self._order.clock
+        waited = self._queue.pop_until(clock)
+        runs = [[waited] if waited is not None else [], *(self._due(run, clock) for run in self._order.runs)]
+        self._order = Moved(runs=(), clock=clock)
+        return EpochInbox(merge_runs(runs), clock)
+
+    def _due(self, run: Any, clock: int) -> Iterator[Batch]:
+        for batch in opened_run(run, self._schema):
+            count = int(np.searchsorted(batch.sync, clock, side="right"))
+            if count < len(batch):
+                self._queue.add(batch.slice(count, len(batch)))
+            if count:
+                yield batch.slice(0, count)
+
+    def save(self) -> OperatorState:
+        return {"queue": self._queue.save(), "clock": self._clock}
+
+    def load(self, state: OperatorState) -> None:
+        self._queue.load(state["queue"])
+        self._clock = state["clock"]
+
+
+class LiveLeaf(Leaf):
+    """Rows of a live input, through its policy; the rows of an epoch are never late among themselves."""
+
+    def __init__(self, source: LiveSource) -> None:
+        assert source.time is not None
+        self._source = source
+        wait = source.time.ticks(source.disorder.wait, "stream: wait")
+        self._buffer = DisorderBuffer(
+            source.disorder.policy, wait, source.label, source.time, keep_late=source.keep_late
+        )
+        self._ready: list[Batch] = []
+        self._is_last = False
+        self._late_before = 0
+        self._entered = MINUS_INFINITY
+        """The time that has entered the shard."""
+        self.offsets: dict[int, Any] | None = None
+        """Of a source of partitions: the offset after what was read of each, in this epoch."""
+        self.rows_read = 0
+
+    @property
+    def clock(self) -> int:
+        """How far the input has come by what this shard has seen of it."""
+        return INFINITY if self._is_last else self._buffer.clock
+
+    def read(self, order: LiveRead) -> None:
+        self.rows_read, self.offsets = 0, None
+        self._keep(self._buffer.punctuate(order.clock) if order.clock > self._buffer.clock else None)
+        for batch in self._batches(order.portion):
+            self.rows_read += len(batch)
+            self._keep(self._buffer.push(batch))
+        if order.reaches > self._buffer.clock:
+            self._keep(self._buffer.punctuate(order.reaches))
+        if order.is_last:
+            self._is_last = True
+            self._keep(self._buffer.complete())
+
+    def _keep(self, batch: Batch | None) -> None:
+        if batch is not None and len(batch):
+            self._ready.append(batch)
+
+    def _batches(self, portion: Any) -> Iterator[Batch]:
+        match portion:
+            case None:
+                return iter(())
+            case PartitionRead():
+                frame, self.offsets = portion.read(self._source)
+                return _arrivals(as_stored(self._source, frame))
+            case PushedPortion():
+                return iter(portion.batches)
+            case Source():
+                return _arrivals(portion)
+        raise InternalError(f"a live input is given {type(portion).__name__}")
+
+    def has_news(self, until: int | None) -> bool:
+        return self.rows_read > 0 or max(self.clock, MINUS_INFINITY if until is None else until) > self._entered
+
+    def inbox(self, until: int | None) -> EpochInbox:
+        if until is not None and until > self._buffer.clock:
+            self._keep(self._buffer.punctuate(until))
+        ready, self._ready = self._ready, []
+        self._entered = self.clock
+        return EpochInbox(iter(ready), self.clock)
+
+    def take_late(self) -> Late | None:
+        """Return the late rows of this epoch; they are forgotten, but for their number."""
+        late = self._buffer.late
+        if not len(late):
+            return None
+        found = Late(count=late.total - self._late_before, rows=late_frame(late, self._source))
+        self._late_before = late.total
+        late.clear()
+        return found
+
+    def save(self) -> OperatorState:
+        return {"buffer": self._buffer.save(), "is_last": self._is_last, "entered": self._entered}
+
+    def load(self, state: OperatorState) -> None:
+        self._buffer.load(state["buffer"])
+        self._is_last, self._entered = state["is_last"], state["entered"]
+        self._late_before = self._buffer.late.total
+
+
+def leaf_for(source: Source) -> Leaf:
+    """Return the leaf of a source of a fragment."""
+    match source:
+        case ShardInput():
+            return MovedLeaf(source)
+        case LiveSource():
+            return LiveLeaf(source)
+    return StoredLeaf()
+
+
+def _arrivals(source: Source) -> Iterator[Batch]:
+    if isinstance(source, FileSource) and not source.paths:
+        return
+    for arrival in source_arrivals(source, DEFAULT_BATCH_ROWS):
+        if arrival.batch is not None:
+            yield arrival.batch
+
+
+def as_stored(source: LiveSource, frame: pl.DataFrame) -> FrameSource:
+    """Return rows of a live source as a stored one: times, filters and checks are those of all stored rows."""
+    return FrameSource(
+        label=source.label,
+        columns=source.columns,
+        lifetime=source.lifetime,
+        promises=source.promises,
+        frame=frame,
+        frame_id=0,
+        predicate=source.predicate,
+    )
+
+
+class PushedPortion:
+    """Rows that the program has pushed, with their lifetimes, in sync order."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.batches = batches
+
+
+class PartitionRead:
+    """Partitions of a user's own source, each from an offset on."""
+
+    def __init__(self, given: Partitions, offsets: dict[int, Any]) -> None:
+        self._given = given
+        self._offsets = offsets
+
+    def read(self, source: LiveSource) -> tuple[pl.DataFrame, dict[int, Any]]:
+        """Return the rows, and the offset after those of each partition that had any."""
+        frames = [pl.DataFrame(schema=dict(source.columns))]
+        reached: dict[int, Any] = {}
+        for partition, offset in self._offsets.items():
+            rows = 0
+            for item in self._given.open(partition, offset):
+                frame, reached[partition] = _checked_item(item, partition, source.columns)
+                frames.append(frame)
+                rows += frame.height
+                if rows >= self._given.rows_per_epoch:
+                    break
+        return pl.concat(frames), reached
+
+
+def _checked_item(item: Any, partition: int, columns: Schema) -> tuple[pl.DataFrame, Any]:
+    where = f"partitions: partition {partition}"
+    if not isinstance(item, tuple) or len(item) != 2:
+        raise InputError(f"{where} gave {item!r}", "yield pairs: rows, and the offset after them.")
+    frame = to_frame(item[0], where)
+    if list(frame.columns) != list(columns):
+        raise InputError(
+            f"{where} gave the columns {', '.join(frame.columns)}; the source's are {', '.join(columns)}",
+            "yield the same columns each time.",
+        )
+    different = [name for name, dtype in columns.items() if frame.schema[name] != dtype]
+    if different:
+        name = different[0]
+        raise InputError(
+            f"{where}: column {name!r} is {frame.schema[name]}, it was {columns[name]}", "yield the same types."
+        )
+    return frame, item[1]

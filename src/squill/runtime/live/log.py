@@ -1,0 +1,291 @@
+"""The checkpoint folder of a live query: what each epoch reads, what was committed, and whose folder it is.
+
+``QUERY``              the plan; another one is refused
+``LOCK``               held by the process that runs the query
+``epochs/00000007``    what epoch 7 reads, written before it begins
+``commits/00000007``   that epoch 7 counts: the versions of all states, the clocks, the files of its answer
+``state/1-0/``         the versions of the state of fragment 1, shard 0 (see ``engine/state/versions``)
+``answers/``           rows on their way to a sink
+
+Everything is written under another name first and renamed, so that what is there is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from squill.engine.state.versions import Version
+from squill.errors import CheckpointError
+from squill.plan.fingerprint import difference
+from squill.runtime.driver_lock import DriverLock
+from squill.runtime.stored_answer import sync_to_disk
+
+__all__ = ["Commit", "EpochLog", "EpochRecord", "MemoryLog"]
+
+FORMAT = 1
+KEPT = 50
+"""So many epochs behind the last one stay, for people to look at."""
+BASE_EVERY = 20
+"""A commit in so many says the inputs' whole offsets; the others are told by their epochs' records."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """What an epoch reads: by input what is new, and the inputs' clocks before it."""
+
+    number: int
+    news: Mapping[int, Any]
+    clocks: Mapping[int, int]
+    reaches: Mapping[int, int] = field(default_factory=dict)
+    last: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """What an epoch has come to.
+
+    ``states``   by (fragment, shard): the version of its state.
+    ``clocks``   by input, what all shards know of its time.
+    ``reached``  by input: offsets that were known only after reading.
+    ``files``    the answer's files, hidden, with their rows; they are handed to the sink after the commit.
+    ``offsets``  by input, all that was ever taken; only now and then.
+    ``late``     by input: how many rows were late so far.
+    """
+
+    number: int
+    states: Mapping[tuple[int, int], Version]
+    clocks: Mapping[int, int]
+    reached: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)
+    files: tuple[tuple[str, int], ...] = ()
+    offsets: Mapping[int, Any] | None = None
+    late: Mapping[int, int] = field(default_factory=dict)
+    rows: int = 0
+    is_final: bool = False
+
+
+class MemoryLog:
+    """A query without a checkpoint: nothing is written, nothing can be gone on with."""
+
+    folder: Path | None = None
+
+    def open(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
+        """Return the last commit with whole offsets, the epochs after it, and one that was begun and not committed."""
+        return None, [], None
+
+    def begin(self, record: EpochRecord) -> None:
+        """Write down what an epoch is going to read."""
+
+    def commit(self, commit: Commit) -> None:
+        """Let an epoch count."""
+
+    def wants_offsets(self, number: int) -> bool:
+        """Whether the commit of this epoch is to say the whole offsets."""
+        return False
+
+    def drop(self, record: EpochRecord) -> None:
+        """Forget an epoch that turned out to have nothing in it."""
+
+    def close(self) -> None:
+        """Let the next process have the folder."""
+
+
+class EpochLog(MemoryLog):
+    """The folder of one query; it is this process's from `open` to `close`."""
+
+    def __init__(self, folder: Path, plan: Any) -> None:
+        self.folder: Path = folder
+        self._plan = plan
+        self._lock: DriverLock | None = None
+
+    def open(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
+        try:
+            self._enter()
+            return self._found()
+        except OSError as error:
+            self.close()
+            raise _unusable(self.folder, error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _enter(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        whose = self.folder / "QUERY"
+        if not whose.exists():
+            strangers = sorted(item.name for item in self.folder.iterdir() if item.name not in ("LOCK", "QUERY.part"))
+            if strangers:
+                raise CheckpointError(
+                    f"start: {str(self.folder)!r} holds other files, such as {strangers[0]}",
+                    "give a folder of its own as checkpoint=; it is made when it is not there.",
+                )
+        self._lock = DriverLock.take(self.folder / "LOCK")
+        if self._lock is None:
+            raise CheckpointError(
+                f"start: another query runs with the checkpoint {str(self.folder)!r}",
+                "stop it first, or give a folder of its own.",
+            )
+        if whose.exists():
+            self._check(_read(whose))
+        for name in ("epochs", "commits", "state", "answers"):
+            (self.folder / name).mkdir(exist_ok=True)
+        if not whose.exists():
+            _write(whose, {"format": FORMAT, "plan": self._plan})
+
+    def _check(self, found: Any) -> None:
+        where = f"the checkpoint {str(self.folder)!r}"
+        if found.get("format") != FORMAT:
+            raise CheckpointError(
+                f"start: {where} has format {found.get('format')}, this version of Squill reads {FORMAT}",
+                "go on with the version that wrote it; it is left as it is.",
+            )
+        stored, plan = found["plan"], self._plan
+        for what in ("state", "hash"):
+            if stored[what] != plan[what]:
+                raise CheckpointError(
+                    f"start: {where} holds {what} version {stored[what]}, this version of Squill has {plan[what]}",
+                    "go on with the version of Squill that wrote it; it is left as it is.",
+                )
+        if stored["shards"] != plan["shards"]:
+            raise CheckpointError(
+                f"start: {where} is of shards {stored['shards']}, this query has {plan['shards']}",
+                "run it on as many shards as before, or with a fresh checkpoint.",
+            )
+        for there, here in zip(stored["fragments"], plan["fragments"], strict=False):
+            parts = difference(there, here)
+            if parts is not None:
+                raise CheckpointError(
+                    f"start: {where} is of another query:\n  there: {parts[0]}\n  here:  {parts[1]}",
+                    "start the query that it belongs to; the checkpoint is left as it is.",
+                )
+        if stored["emit"] != plan["emit"]:
+            raise CheckpointError(
+                f'start: {where} is of a query with emit="{stored["emit"]}", this one has emit="{plan["emit"]}"',
+                "start it as before; the checkpoint is left as it is.",
+            )
+
+    def _found(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
+        numbers = sorted(int(item.name) for item in (self.folder / "commits").iterdir() if item.name.isdigit())
+        commits = [_commit_from(_read(self._commit_path(number))) for number in numbers]
+        bases = [commit for commit in commits if commit.offsets is not None]
+        base = bases[-1] if bases else None
+        later = [commit for commit in commits if base is None or commit.number > base.number]
+        epochs = [(self._record(commit.number), commit) for commit in later]
+        begun = self._epoch_path((numbers[-1] if numbers else 0) + 1)
+        return base, epochs, _record_from(_read(begun)) if begun.exists() else None
+
+    def _record(self, number: int) -> EpochRecord:
+        return _record_from(_read(self._epoch_path(number)))
+
+    def begin(self, record: EpochRecord) -> None:
+        _write(self._epoch_path(record.number), _record_to(record))
+
+    def drop(self, record: EpochRecord) -> None:
+        self._epoch_path(record.number).unlink(missing_ok=True)
+
+    def wants_offsets(self, number: int) -> bool:
+        return number % BASE_EVERY == 0
+
+    def commit(self, commit: Commit) -> None:
+        try:
+            _write(self._commit_path(commit.number), _commit_to(commit))
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
+        if commit.offsets is not None:
+            self._prune(commit.number - KEPT)
+
+    def _prune(self, until: int) -> None:
+        for name in ("epochs", "commits"):
+            for item in (self.folder / name).iterdir():
+                if item.name.isdigit() and int(item.name) < until:
+                    item.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _epoch_path(self, number: int) -> Path:
+        return self.folder / "epochs" / f"{number:08}"
+
+    def _commit_path(self, number: int) -> Path:
+        return self.folder / "commits" / f"{number:08}"
+
+
+def _unusable(folder: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"start: the checkpoint {str(folder)!r} cannot be used: {error.strerror or error}",
+        "what was committed before is as it was; see to the disk and start again.",
+    )
+
+
+def _write(path: Path, content: Any) -> None:
+    part = path.with_name(path.name + ".part")
+    with part.open("w") as file:
+        json.dump(content, file, separators=(",", ":"))
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    sync_to_disk(path.parent)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(
+            f"start: {str(path)!r} is damaged: {error}", "restore the checkpoint folder from a copy."
+        ) from error
+
+
+def _ints(given: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(name): value for name, value in given.items()}
+
+
+def _record_to(record: EpochRecord) -> Any:
+    return {
+        "number": record.number, "news": dict(record.news), "clocks": dict(record.clocks),
+        "reaches": dict(record.reaches), "last": list(record.last),
+    }  # fmt: skip
+
+
+def _record_from(found: Any) -> EpochRecord:
+    return EpochRecord(
+        number=found["number"],
+        news=_ints(found["news"]),
+        clocks=_ints(found["clocks"]),
+        reaches=_ints(found["reaches"]),
+        last=tuple(found["last"]),
+    )
+
+
+def _commit_to(commit: Commit) -> Any:
+    return {
+        "number": commit.number,
+        "states": [[*place, version.number, version.run] for place, version in commit.states.items()],
+        "clocks": dict(commit.clocks),
+        "reached": {number: dict(reached) for number, reached in commit.reached.items()},
+        "files": [list(item) for item in commit.files],
+        "offsets": None if commit.offsets is None else dict(commit.offsets),
+        "late": dict(commit.late),
+        "rows": commit.rows,
+        "final": commit.is_final,
+    }
+
+
+def _commit_from(found: Any) -> Commit:
+    return Commit(
+        number=found["number"],
+        states={(fragment, shard): Version(number, run) for fragment, shard, number, run in found["states"]},
+        clocks=_ints(found["clocks"]),
+        reached={number: _ints(reached) for number, reached in _ints(found["reached"]).items()},
+        files=tuple((path, rows) for path, rows in found["files"]),
+        offsets=None if found["offsets"] is None else _ints(found["offsets"]),
+        late=_ints(found["late"]),
+        rows=found["rows"],
+        is_final=found["final"],
+    )

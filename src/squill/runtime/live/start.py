@@ -1,0 +1,89 @@
+"""From a plan to a running query."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from squill.errors import PlanError, UnsupportedOperatorError
+from squill.plan.build.sources import wall_seconds
+from squill.plan.fragments import fragments_of
+from squill.plan.node import Node
+from squill.runtime.live.driver import LiveDriver, plan_as_json
+from squill.runtime.live.handle import LiveQuery
+from squill.runtime.live.host import LivePlan
+from squill.runtime.live.inputs import LiveInput, input_for, live_sources
+from squill.runtime.live.log import EpochLog, MemoryLog
+from squill.runtime.live.sinks import sink_for
+from squill.runtime.runtime import Runtime
+from squill.time import Duration
+
+__all__ = ["start_live"]
+
+EMITS = ("closed", "changes")
+
+
+def start_live(
+    root: Node,
+    runtime: Runtime,
+    sink: object,
+    *,
+    checkpoint: str | os.PathLike[str] | None,
+    every: Duration | None,
+    emit: str,
+    until_now: bool,
+    complete: bool,
+    speculate: bool,
+    bootstrap: object,
+) -> LiveQuery:
+    """Start the query of a sharded plan; `ShardedStream.start` says what the arguments mean."""
+    seconds = _checked(every, emit, checkpoint, until_now=until_now, complete=complete)
+    if speculate or bootstrap is not None:
+        what = "speculate=True" if speculate else "bootstrap="
+        raise UnsupportedOperatorError(f"start: {what} is not there yet", "leave it out.")
+    plan = fragments_of(root)
+    sources = live_sources(plan.fragments)
+    if not sources:
+        raise PlanError("start: no source of this plan is live", "use collect(), or read it with cluster.stream(…).")
+    folder = None if checkpoint is None else Path(checkpoint).absolute()
+    clean_up: Callable[[], object] = lambda: None  # noqa: E731
+    if folder is None and not runtime.keeps_state:
+        folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
+        clean_up = partial(shutil.rmtree, folder, ignore_errors=True)
+    fragments = {fragment.number: fragment for fragment in plan.fragments}
+    live_plan = LivePlan(fragments=fragments, emit=emit, folder=None if folder is None else str(folder))
+    log = MemoryLog() if folder is None else EpochLog(folder, plan_as_json(plan, emit))
+    chosen = sink_for(sink, runtime.session)
+    stop = threading.Event()
+    runner = runtime.live_runner(live_plan, stop)
+    inputs: dict[int, LiveInput] = {}
+    try:
+        for number, source in enumerate(sources.values()):
+            inputs[number] = input_for(source)
+        driver = LiveDriver(plan, live_plan, runner, chosen, log, inputs)
+        driver.open()
+    except BaseException:
+        clean_up()
+        for item in inputs.values():
+            item.close()
+        runner.close()
+        log.close()
+        raise
+    query = LiveQuery(driver, chosen, stop, every=seconds, until_now=until_now, complete=complete, on_end=clean_up)
+    return query.begin()
+
+
+def _checked(every: Duration | None, emit: object, checkpoint: object, *, until_now: object, complete: object) -> float:
+    if emit not in EMITS:
+        raise PlanError(f"start: emit is {emit!r}", 'use "closed" or "changes".')
+    for name, value in (("until_now", until_now), ("complete", complete)):
+        if not isinstance(value, bool):
+            raise PlanError(f"start: {name} is {value!r}", "use True or False.")
+    if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
+        raise PlanError(f"start: checkpoint is {checkpoint!r}", 'give the path of a folder, such as "ck/".')
+    return wall_seconds(every, "start: every") or 0.0

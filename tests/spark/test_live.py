@@ -1,0 +1,44 @@
+"""The same live plans in Spark tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.sharded import ShardedStream
+
+pytestmark = pytest.mark.spark
+
+
+def _windows(clicks: ShardedStream) -> ShardedStream:
+    return clicks.rekey("k").redistribute().query(lambda s: s.hopping_window(50, 10).aggregate(n=sq.count()))
+
+
+def test_a_folder_in_epochs_gives_the_answer_of_one_run(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rng = np.random.default_rng(3)
+    rows = pl.DataFrame({"t": rng.integers(0, 400, 300), "k": rng.integers(0, 6, 300)}).sort("t")
+    for number, part in enumerate(rows.iter_slices(100)):
+        part.write_parquet(folder / f"{number}.parquet")
+
+    def start(*, complete: bool) -> pl.DataFrame:
+        clicks = spark_cluster.stream(folder, start="t", files_per_epoch=2)
+        query = _windows(clicks).start(
+            str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True, complete=complete
+        )
+        query.wait()
+        return query.stable().frame
+
+    first = start(complete=False)
+    later = rows.with_columns(pl.col("t") + 400)
+    later.write_parquet(folder / "later.parquet")
+    whole = start(complete=True)
+    with sq.local(cores=1) as local:
+        wanted = _windows(local.from_frame(pl.concat([rows, later]), start="t")).collect(sort=True)
+    assert 0 < first.height < whole.height
+    assert whole.sort(whole.columns).equals(wanted)

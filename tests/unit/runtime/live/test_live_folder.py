@@ -1,0 +1,123 @@
+"""A folder that files appear in, on threads: the answer of all epochs is that of one run over all files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import squill as sq
+from squill.sharded import ShardedStream
+
+HOUR = 100
+
+
+def _files(folder: Path, count: int) -> pl.DataFrame:
+    """Write files of one hour each; return all their rows."""
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(7)
+    frames = []
+    for number in range(count):
+        times = rng.integers(number * HOUR, (number + 1) * HOUR, 40)
+        frames.append(pl.DataFrame({"t": times, "k": rng.integers(0, 5, 40), "x": rng.integers(0, 9, 40)}))
+        frames[-1].write_parquet(folder / f"{number:03}.parquet")
+    return pl.concat(frames)
+
+
+def _windows(clicks: ShardedStream) -> ShardedStream:
+    windows = clicks.rekey("k").redistribute().query(lambda s: s.hopping_window(50, 10).aggregate(n=sq.count()))
+    return windows.query(lambda s: s.where(sq.col("n") > 1))
+
+
+def _sorted(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.sort(frame.columns)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize("files_per_epoch", [1, 3, None])
+def test_the_answer_of_all_epochs_is_that_of_one_run(tmp_path: Path, shards: int, files_per_epoch: int | None) -> None:
+    rows = _files(tmp_path / "in", 6)
+    with sq.local(cores=shards) as cluster:
+        wanted = _windows(cluster.from_frame(rows, start="t")).collect(sort=True)
+        clicks = cluster.stream(tmp_path / "in", start="t", files_per_epoch=files_per_epoch)
+        query = _windows(clicks).start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True)
+        assert query.wait()
+    assert query.status() == "completed"
+    assert _sorted(query.stable().frame).equals(wanted)
+    assert query.progress().rows == rows.height
+
+
+def test_a_query_goes_on_from_its_checkpoint_with_windows_open(tmp_path: Path) -> None:
+    rows = _files(tmp_path / "in", 4)
+    with sq.local(cores=2) as cluster:
+
+        def start(*, complete: bool) -> pl.DataFrame:
+            clicks = cluster.stream(tmp_path / "in", start="t", files_per_epoch=2)
+            query = _windows(clicks).start(
+                str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True, complete=complete
+            )
+            query.wait()
+            return query.stable().frame
+
+        first = start(complete=False)
+        late = rows.with_columns(pl.col("t") + 4 * HOUR)
+        late.write_parquet(tmp_path / "in" / "later.parquet")
+        whole = start(complete=True)
+        wanted = _windows(cluster.from_frame(pl.concat([rows, late]), start="t")).collect(sort=True)
+    assert 0 < first.height < whole.height
+    assert _sorted(whole).equals(wanted)
+
+
+def test_a_function_is_given_the_rows_of_each_epoch_in_order(tmp_path: Path) -> None:
+    rows = _files(tmp_path / "in", 3)
+    given: list[tuple[int, pl.DataFrame]] = []
+    with sq.local(cores=2) as cluster:
+        clicks = cluster.stream(tmp_path / "in", start="t", files_per_epoch=1)
+        query = _windows(clicks).start(lambda frame, epoch: given.append((epoch, frame)), until_now=True)
+        query.wait()
+        wanted = _windows(cluster.from_frame(rows, start="t")).collect(sort=True)
+    epochs = [epoch for epoch, _ in given]
+    assert epochs == sorted(set(epochs))
+    together = pl.concat([frame for _, frame in given])
+    assert together.get_column("end").is_sorted()
+    assert _sorted(together).equals(wanted)
+
+
+def test_late_rows_go_by_the_policy_and_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pl.DataFrame({"t": [5, 30]}).write_parquet(folder / "a.parquet")
+    with sq.local(cores=1) as cluster:
+        clicks = cluster.stream(folder, start="t", disorder=sq.drop(wait=10), files_per_epoch=1)
+        counted = clicks.query(lambda s: s.tumbling_window(10).count())
+        query = counted.start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True, complete=False)
+        query.wait()
+        pl.DataFrame({"t": [3, 22, 41]}).write_parquet(folder / "b.parquet")
+        query = counted.start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True)
+        query.wait()
+    assert query.late.rows() == [(3, 4, 17)]
+    assert query.progress().late == {"in": 1}
+    assert _sorted(query.stable().frame).rows() == [(10, 20, 1), (30, 40, 1), (40, 50, 1), (50, 60, 1)]
+
+
+def test_a_live_source_cannot_be_collected(tmp_path: Path) -> None:
+    _files(tmp_path / "in", 1)
+    with sq.local(cores=1) as cluster, pytest.raises(sq.errors.PlanError, match="is live: it has no end"):
+        cluster.stream(tmp_path / "in", start="t").collect()
+
+
+def test_pushed_rows_run_through_the_same_plan(tmp_path: Path) -> None:
+    clicks = sq.source({"t": pl.Int64, "k": pl.Int64}, start="t")
+    frame = pl.DataFrame({"t": range(0, 200, 2), "k": [n % 3 for n in range(100)]})
+    given: list[pl.DataFrame] = []
+    with sq.local(cores=2) as cluster:
+        query = _windows(cluster.stream(clicks)).start(given.append, every="1ms")
+        for part in frame.iter_slices(7):
+            clicks.push(part)
+        clicks.complete()
+        assert query.wait(30)
+        wanted = _windows(cluster.from_frame(frame, start="t")).collect(sort=True)
+    assert query.status() == "completed"
+    assert _sorted(pl.concat(given)).equals(wanted)
