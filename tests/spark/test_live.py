@@ -42,3 +42,35 @@ def test_a_folder_in_epochs_gives_the_answer_of_one_run(spark_cluster: sq.Cluste
         wanted = _windows(local.from_frame(pl.concat([rows, later]), start="t")).collect(sort=True)
     assert 0 < first.height < whole.height
     assert whole.sort(whole.columns).equals(wanted)
+
+
+def test_a_streaming_dataframe_gives_the_answer_of_one_run(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = pl.DataFrame({"t": range(60), "k": [n % 3 for n in range(60)], "unused": "x"})
+    for number, part in enumerate(rows.iter_slices(20)):
+        part.write_parquet(folder / f"{number}.parquet")
+    table = spark_cluster.runtime.session.readStream.schema("t long, k long, unused string").parquet(str(folder))
+    given: list[pl.DataFrame] = []
+
+    def start(*, complete: bool) -> None:
+        clicks = spark_cluster.stream(table, start="t")
+        _windows(clicks).start(given.append, checkpoint=tmp_path / "ck", until_now=True, complete=complete).wait()
+
+    start(complete=False)
+    later = rows.with_columns(pl.col("t") + 60)
+    later.write_parquet(folder / "later.parquet")
+    start(complete=True)
+    with sq.local(cores=1) as local:
+        wanted = _windows(local.from_frame(pl.concat([rows, later]), start="t")).collect(sort=True)
+    whole = pl.concat(given)
+    assert whole.sort(whole.columns).equals(wanted)
+    assert not spark_cluster.runtime.session.streams.active
+
+
+def test_what_is_no_live_source_is_refused(spark_cluster: sq.Cluster) -> None:
+    with pytest.raises(sq.errors.PlanError, match="DataFrame is no live source"):
+        spark_cluster.stream(spark_cluster.runtime.session.range(3), start="id")
+    pushed = sq.source({"t": pl.Int64}, start="t")
+    with pytest.raises(sq.errors.PlanError, match="Spark's tasks cannot read them"):
+        spark_cluster.stream(pushed).query(lambda s: s.count()).start(print)

@@ -15,8 +15,10 @@ from squill.runtime.report import Work
 from squill.runtime.ticket import RunTicket
 
 if TYPE_CHECKING:
+    from squill.plan.nodes.live import LiveSource
     from squill.runtime.live.driver import Runner
     from squill.runtime.live.host import LivePlan
+    from squill.runtime.live.inputs import LiveInput
 
 __all__ = ["Runtime"]
 
@@ -88,6 +90,10 @@ class Runtime(Protocol):
     @property
     def session(self) -> Any:
         """The Spark session; None where there is none."""
+        ...
+
+    def live_input(self, source: LiveSource, checkpoint: Path | None, number: int) -> LiveInput:
+        """Return what follows a live source, number `number` of its query."""
         ...
 
     def live_runner(self, plan: LivePlan, stop: Event) -> Runner:

@@ -188,13 +188,19 @@ class LiveDriver:
             raise
         finally:
             self._runner.epoch_over(record.number)
-        if not any(report.has_news for report in reports):
+        if self._was_empty(record, reports):
             self._log.drop(record)
             self._behind = False
             return None
         commit = self._committed(record, reports)
         self._hand_over(commit, _rows_of(reports))
         return self._done(record, commit, reports, wall.perf_counter() - begin)
+
+    def _was_empty(self, record: EpochRecord, reports: Sequence[ShardReport]) -> bool:
+        """Whether nothing came of an epoch; files without rows are something: they are not to be read again."""
+        if any(report.has_news or any(report.offsets.values()) for report in reports):
+            return False
+        return all(self.inputs[number].tells_offsets for number in record.news) and not record.last
 
     def _next(self, *, is_final: bool) -> EpochRecord | None:
         """Return what the next epoch reads; None when there is nothing to be done."""

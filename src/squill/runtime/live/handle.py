@@ -22,6 +22,8 @@ from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["LiveProgress", "LiveQuery", "Stable"]
 
+LEAST_PAUSE = 0.001
+"""Seconds between two looks at what is new."""
 RECENT = 20
 """Rates are of so many epochs."""
 
@@ -98,6 +100,7 @@ class LiveQuery:
         self._on_end = on_end
         self._status = "running"
         self._error: BaseException | None = None
+        self._wake = threading.Event()
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
         self._rows = 0
@@ -160,6 +163,7 @@ class LiveQuery:
     def stop(self) -> None:
         """End after the epoch that is running; `start` with the same checkpoint goes on from there."""
         self._stop.set()
+        self._wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -196,22 +200,21 @@ class LiveQuery:
 
     def _until_end(self) -> str:
         driver = self._driver
-        if self._until_now:
-            for item in driver.inputs.values():
-                item.stop_growing()
+        for item in driver.inputs.values():
+            item.begin(self._wake.set, every=self._every, until_now=self._until_now)
         while not self._stop.is_set():
             begin = wall.monotonic()
-            with self._lock:
-                is_over = driver.position.is_final
-            if is_over:
+            self._wake.clear()
+            if driver.position.is_final:
                 return "completed"
+            is_over = self._until_now and all(item.is_over for item in driver.inputs.values())
             done = driver.step()
             if done is not None:
                 self._note(done)
-            elif self._until_now:
+            elif is_over:
                 return self._finish()
-            if not self._until_now:
-                self._stop.wait(max(self._every - (wall.monotonic() - begin), 0.0))
+            if done is None or not self._until_now:
+                self._wake.wait(max(self._every - (wall.monotonic() - begin), LEAST_PAUSE if done is None else 0.0))
         return "stopped"
 
     def _finish(self) -> str:

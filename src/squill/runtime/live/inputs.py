@@ -6,7 +6,7 @@ record before any of it is read, so that an epoch that is tried again reads the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,8 +24,19 @@ from squill.runtime.live.leaves import PartitionRead, PushedPortion
 from squill.runtime.splits import splits_of
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["FolderInput", "LiveInput", "News", "PartitionsInput", "PushedInput", "input_for", "live_sources"]
+__all__ = [
+    "FolderInput",
+    "LiveInput",
+    "News",
+    "PartitionsInput",
+    "PushedInput",
+    "Wake",
+    "as_files",
+    "input_for",
+    "live_sources",
+]
 
+Wake = Callable[[], object]
 EPOCH_BYTES = 1 << 30
 """So many bytes of files an epoch takes unless the user says how many files; at least one file."""
 
@@ -73,8 +84,13 @@ class LiveInput(Protocol):
         """What was committed, as JSON says it: enough to go on from."""
         ...
 
-    def stop_growing(self) -> None:
-        """Let what is there now be all that there is."""
+    def begin(self, wake: Wake, *, every: float, until_now: bool) -> None:
+        """Begin to look for what is new, and `wake` the query when there is; with `until_now` what is there is all."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can follow what `news` has told, when it was begun with `until_now`."""
         ...
 
     def close(self) -> None:
@@ -137,8 +153,7 @@ class FolderInput:
 
     def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
         root = Path(self._live.path)
-        stored = _as_files(source, tuple(str(root / name) for name in record["files"]))
-        return splits_of(stored, shards)
+        return splits_of(as_files(source, [str(root / name) for name in record["files"]]), shards)
 
     def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
         self._seen.update(record["files"])
@@ -147,16 +162,20 @@ class FolderInput:
     def offset(self) -> Any:
         return {"files": sorted(self._seen)}
 
-    def stop_growing(self) -> None:
-        self._all = self._listed()
+    def begin(self, wake: Wake, *, every: float, until_now: bool) -> None:
+        if until_now:
+            self._all = self._listed()
+
+    is_over = True
 
     def close(self) -> None:
         return None
 
 
-def _as_files(source: LiveSource, paths: tuple[str, ...]) -> FileSource:
+def as_files(source: LiveSource, paths: Sequence[str], **other: Any) -> FileSource:
+    """Return files that hold rows of a live source as a stored one; `other` says where they differ."""
     shared = {item.name: getattr(source, item.name) for item in fields(FileSource)}
-    return FileSource(**{**shared, "paths": paths})
+    return FileSource(**{**shared, "paths": tuple(paths), **other})
 
 
 class PartitionsInput:
@@ -192,8 +211,10 @@ class PartitionsInput:
     def offset(self) -> Any:
         return {"partitions": {str(partition): offset for partition, offset in self._offsets.items()}}
 
-    def stop_growing(self) -> None:
-        """A partition that gives no rows is at its end for now."""
+    def begin(self, wake: Wake, *, every: float, until_now: bool) -> None:
+        """There is nothing to begin: a partition that gives no rows is at its end for now."""
+
+    is_over = True
 
     def close(self) -> None:
         return None
@@ -214,6 +235,7 @@ class PushedInput:
         self._rows = 0
         self._clock = MINUS_INFINITY
         self._told = MINUS_INFINITY
+        self._wake: Wake = lambda: None
         self._feed.attach(self)
 
     # -- what a feed's listener does --------------------------------------------------------------------------
@@ -225,7 +247,7 @@ class PushedInput:
         self._clock = max(self._clock, t)
 
     def settle(self) -> None:
-        """Nothing is handed out here."""
+        self._wake()
 
     # -- what an input does -----------------------------------------------------------------------------------
 
@@ -254,8 +276,12 @@ class PushedInput:
     def offset(self) -> Any:
         return {"rows": self._rows}
 
-    def stop_growing(self) -> None:
-        """What was pushed is what there is."""
+    def begin(self, wake: Wake, *, every: float, until_now: bool) -> None:
+        """With no time between epochs, whoever pushes wakes the query up."""
+        if not every:
+            self._wake = wake
+
+    is_over = True
 
     def close(self) -> None:
         self._feed.detach(self)

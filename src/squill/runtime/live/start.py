@@ -17,7 +17,7 @@ from squill.plan.node import Node
 from squill.runtime.live.driver import LiveDriver, plan_as_json
 from squill.runtime.live.handle import LiveQuery
 from squill.runtime.live.host import LivePlan
-from squill.runtime.live.inputs import LiveInput, input_for, live_sources
+from squill.runtime.live.inputs import LiveInput, live_sources
 from squill.runtime.live.log import EpochLog, MemoryLog
 from squill.runtime.live.sinks import sink_for
 from squill.runtime.runtime import Runtime
@@ -64,7 +64,7 @@ def start_live(
     inputs: dict[int, LiveInput] = {}
     try:
         for number, source in enumerate(sources.values()):
-            inputs[number] = input_for(source)
+            inputs[number] = runtime.live_input(source, folder, number)
         driver = LiveDriver(plan, live_plan, runner, chosen, log, inputs)
         driver.open()
     except BaseException:

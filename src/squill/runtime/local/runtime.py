@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,10 @@ from squill.runtime.splits import splits_of_fragment
 from squill.runtime.ticket import RunTicket
 
 if TYPE_CHECKING:
+    from squill.plan.nodes.live import LiveSource
     from squill.runtime.live.driver import Runner
     from squill.runtime.live.host import LivePlan
+    from squill.runtime.live.inputs import LiveInput
 
 __all__ = ["LocalRuntime"]
 
@@ -122,6 +125,11 @@ class LocalRuntime:
     @property
     def session(self) -> None:
         return None
+
+    def live_input(self, source: LiveSource, checkpoint: Path | None, number: int) -> LiveInput:
+        from squill.runtime.live.inputs import input_for
+
+        return input_for(source)
 
     def live_runner(self, plan: LivePlan, stop: Event) -> Runner:
         from squill.runtime.live.local import LocalRunner

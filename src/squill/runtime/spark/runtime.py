@@ -26,6 +26,7 @@ from squill.errors import ClusterError, PlanError
 from squill.exchange.segments import Run, read_run, runs_for
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
+from squill.plan.live import StreamingTable
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.schema import Schema
 from squill.plan.serialise import dumps
@@ -68,8 +69,10 @@ from squill.runtime.splits import plan_without_rows, splits_of_fragment, without
 from squill.runtime.ticket import RunTicket, new_id
 
 if TYPE_CHECKING:
+    from squill.plan.nodes.live import LiveSource
     from squill.runtime.live.driver import Runner
     from squill.runtime.live.host import LivePlan
+    from squill.runtime.live.inputs import LiveInput
 
 __all__ = ["SparkRuntime"]
 
@@ -298,10 +301,21 @@ class SparkRuntime:
         return columns_of(table)
 
     def stream_columns(self, table: Any) -> Schema:
-        raise PlanError(
-            f"stream: {type(table).__name__} is no live source",
-            "give the path of a folder, or sq.partitions(…).",
-        )
+        if not getattr(table, "isStreaming", False):
+            raise PlanError(
+                f"stream: {type(table).__name__} is no live source",
+                "give the path of a folder, a streaming DataFrame (spark.readStream…), or sq.partitions(…).",
+            )
+        return columns_of(table)
+
+    def live_input(self, source: LiveSource, checkpoint: Path | None, number: int) -> LiveInput:
+        from squill.runtime.live.inputs import input_for
+        from squill.runtime.spark.streams import TableInput
+
+        if not isinstance(source.live, StreamingTable):
+            return input_for(source)
+        assert checkpoint is not None
+        return TableInput(source, checkpoint / "tables" / str(number))
 
     def live_runner(self, plan: LivePlan, stop: threading.Event) -> Runner:
         from squill.runtime.spark.live import SparkRunner

@@ -28,7 +28,16 @@ from squill.plan.nodes.tables import TableSource
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 
-__all__ = ["answer_schema", "as_frames", "columns_of", "spark_frame", "spooled", "tables_of", "wanted_rows"]
+__all__ = [
+    "answer_schema",
+    "as_frames",
+    "columns_of",
+    "spark_frame",
+    "spooled",
+    "tables_of",
+    "wanted_rows",
+    "written_files",
+]
 
 SPOOLED = "path string, rows bigint"
 
@@ -56,13 +65,18 @@ def tables_of(plan: ShardedPlan) -> list[tuple[Fragment, int, TableSource]]:
 
 def wanted_rows(source: TableSource) -> Any:
     """Return the DataFrame with the columns that are read, and without rows that the plan drops anyway."""
+    return rows_for(source, source.table)
+
+
+def rows_for(source: FileSource, table: Any) -> Any:
+    """Return of a DataFrame the columns that a source reads, without rows that its plan drops anyway."""
     names = _read_names(source)
-    rows = source.table.select(*(f"`{name}`" for name in names))
+    rows = table.select(*(f"`{name}`" for name in names))
     condition = None if source.predicate is None else _condition(load_tree(source.predicate.serialised), rows)
     return rows if condition is None else rows.where(condition)
 
 
-def _read_names(source: TableSource) -> list[str]:
+def _read_names(source: FileSource) -> list[str]:
     if source.read is None:
         return list(source.columns)
     needed = {*source.read, *(source.lifetime.roots if source.lifetime is not None else ())}
@@ -85,23 +99,29 @@ def spooled(plan: ShardedPlan, folder: Path) -> ShardedPlan:
     return ShardedPlan(fragments=tuple(map(read_files, plan.fragments)))
 
 
-def _spool(source: TableSource, folder: Path) -> Node:
+def written_files(source: FileSource, table: Any, folder: Path) -> tuple[list[str], Schema]:
+    """Let Spark's tasks write what a source reads of a DataFrame as Arrow files; return these and their columns."""
     schema = _arrow_schema(source)
     write = partial(_write, str(folder), uuid.uuid4().hex, schema)
-    lines = wanted_rows(source).mapInArrow(write, SPOOLED).toArrow().to_pylist()
+    lines = rows_for(source, table).mapInArrow(write, SPOOLED).toArrow().to_pylist()
+    return sorted(line["path"] for line in lines), source.columns.only(schema.names)
+
+
+def _spool(source: TableSource, folder: Path) -> Node:
+    paths, columns = written_files(source, source.table, folder)
     return FileSource(
         label=source.label,
-        columns=source.columns.only(schema.names),
+        columns=columns,
         lifetime=source.lifetime,
         promises=source.promises,
-        paths=tuple(sorted(line["path"] for line in lines)),
+        paths=tuple(paths),
         format="ipc",
         read=source.read,
         predicate=source.predicate,
     )
 
 
-def _arrow_schema(source: TableSource) -> pa.Schema:
+def _arrow_schema(source: FileSource) -> pa.Schema:
     names = _read_names(source)
     return pl.DataFrame(schema={name: source.columns[name] for name in names}).to_arrow().schema
 

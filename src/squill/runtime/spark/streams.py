@@ -1,0 +1,109 @@
+"""Streaming DataFrames as live inputs: Spark's own streaming query brings rows, batch by batch.
+
+Its `foreachBatch` writes a batch as Arrow files, in Spark's tasks, hands them to the live query, and waits until the
+epoch that takes them is committed. Spark remembers which batch it gave last, and gives the same one again after a
+crash; a batch that was committed here is not taken twice. Files stand in the checkpoint until then, so that an epoch
+that had begun is run again with what it had.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from squill.plan.nodes.live import LiveSource
+from squill.runtime.live.inputs import News, Wake, as_files
+from squill.runtime.spark.jobs import failed_without_a_word
+from squill.runtime.spark.tables import written_files
+from squill.runtime.splits import splits_of
+
+__all__ = ["TableInput"]
+
+
+class TableInput:
+    """A streaming DataFrame; `folder` is its place in the checkpoint."""
+
+    tells_offsets = False
+
+    def __init__(self, source: LiveSource, folder: Path) -> None:
+        self._source = source
+        self._table = source.live.table
+        self._folder = folder
+        self._changed = threading.Condition()
+        self._offered: dict[str, Any] | None = None
+        self._last = -1
+        self._is_closed = False
+        self._query: Any = None
+        self._wake: Wake = lambda: None
+
+    # -- what Spark calls -------------------------------------------------------------------------------------
+
+    def _take_batch(self, table: Any, batch: int) -> None:
+        """Hand a batch over and wait until it is committed; returning tells Spark that it is."""
+        with self._changed:
+            if batch <= self._last:
+                return
+        place = self._folder / "batches" / str(batch)
+        shutil.rmtree(place, ignore_errors=True)  # of an attempt whose epoch was not begun
+        place.mkdir(parents=True)
+        paths, columns = written_files(self._source, table, place)
+        with self._changed:
+            if batch > self._last:
+                self._offered = {"batch": batch, "files": paths, "columns": list(columns)}
+        self._wake()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or batch <= self._last)
+            if batch > self._last:
+                raise RuntimeError("the live query has ended; the batch will be given again")
+
+    # -- what an input does -----------------------------------------------------------------------------------
+
+    def restore(self, offset: Any) -> None:
+        self._last = offset["batch"]
+
+    def begin(self, wake: Wake, *, every: float, until_now: bool) -> None:
+        self._wake = wake
+        pace = {"processingTime": f"{round(every * 1000)} milliseconds"}
+        trigger: dict[str, Any] = {"availableNow": True} if until_now else pace
+        writer = self._table.writeStream.foreachBatch(self._take_batch).trigger(**trigger)
+        self._query = writer.option("checkpointLocation", str(self._folder / "spark")).start()
+
+    @property
+    def is_over(self) -> bool:
+        return self._query is not None and not self._query.isActive and self._offered is None
+
+    def news(self) -> News | None:
+        with self._changed:
+            if self._offered is not None:
+                return News(record=self._offered)
+        if self._query is not None and not self._query.isActive and not self._is_closed:
+            failure = self._query.exception()
+            if failure is not None:
+                raise failed_without_a_word(failure)
+        return None
+
+    def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
+        columns = source.columns.only(record["columns"])
+        return splits_of(as_files(source, record["files"], format="ipc", columns=columns), shards)
+
+    def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
+        with self._changed:
+            self._last = max(self._last, record["batch"])
+            if self._offered is not None and self._offered["batch"] <= self._last:
+                self._offered = None
+            self._changed.notify_all()
+        shutil.rmtree(self._folder / "batches" / str(record["batch"]), ignore_errors=True)
+
+    @property
+    def offset(self) -> Any:
+        return {"batch": self._last}
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._query is not None:
+            self._query.stop()
