@@ -51,6 +51,8 @@ class DisorderBuffer:
         Whether end edges may come, so that starts and ends have to be matched.
     keep_late
         How many late rows are kept aside, the newest.
+    is_told
+        Whether time moves by `punctuate` only, not by the rows; rows of one `push` must then be in order.
 
     Examples
     --------
@@ -63,10 +65,19 @@ class DisorderBuffer:
     """
 
     def __init__(
-        self, policy: str, wait: int, label: str, time: TimeType, *, edges: bool = False, keep_late: int = KEEP_LATE
+        self,
+        policy: str,
+        wait: int,
+        label: str,
+        time: TimeType,
+        *,
+        edges: bool = False,
+        keep_late: int = KEEP_LATE,
+        is_told: bool = False,
     ) -> None:
         self._policy = policy
         self._wait = wait
+        self._is_told = is_told
         self._label = label
         self._time = time
         self._highest = MINUS_INFINITY
@@ -99,13 +110,13 @@ class DisorderBuffer:
         late, highest, ordered = arrivals(batch.sync, self._wait, self._highest, self._punctuated, met)
         if late and self._policy == "throw":
             raise self._late_error(batch, met)
-        self._highest = highest
+        self._highest = MINUS_INFINITY if self._is_told else highest
         if self._matching is not None:
             return self._leave(self._matching.prepare(batch, met, self.late))
         if late:
             batch = self._meet_policy(batch, met)
             ordered = False
-        if ordered and not self._wait and not len(self._queue):
+        if ordered and not self._wait and not self._is_told and not len(self._queue):
             return batch
         return self._leave(batch)
 

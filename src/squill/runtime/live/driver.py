@@ -25,7 +25,7 @@ from squill.plan.nodes.movement import ShardInput
 from squill.runtime.live.host import LivePlan, answer_frame
 from squill.runtime.live.inputs import LiveInput, News, live_sources
 from squill.runtime.live.log import Commit, EpochRecord, MemoryLog
-from squill.runtime.live.orders import LiveRead, Moved, ShardOrder, ShardReport
+from squill.runtime.live.orders import LiveRead, Moved, Seen, ShardOrder, ShardReport
 from squill.runtime.live.sinks import Sink
 from squill.runtime.splits import splits_of
 from squill.time import INFINITY, MINUS_INFINITY
@@ -40,7 +40,7 @@ SINK_PAUSE = 0.2
 class Runner(Protocol):
     """Where shards live and work."""
 
-    def read(self, orders: Sequence[ShardOrder]) -> list[dict[int, int]] | None:
+    def read(self, orders: Sequence[ShardOrder]) -> list[dict[int, Seen]] | None:
         """Let shards take what is new; return how far the live inputs have come in each, by leaf.
 
         None where `work` reads too, because what shards read is not known before they work.
@@ -98,6 +98,7 @@ class _Position:
     states: dict[Place, Version] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
     late: dict[int, int] = field(default_factory=dict)
+    peaks: dict[int, dict[int, int]] = field(default_factory=dict)
     is_final: bool = False
 
 
@@ -124,7 +125,10 @@ class LiveDriver:
         self._waves = _waves(plan)
         self._sent: dict[tuple[int, int, int], int] = {}
         self._behind = False
-        self._last_news = dict.fromkeys(self.inputs, wall.monotonic())
+        self._now = wall.monotonic
+        self._last_news = dict.fromkeys(self.inputs, self._now())
+        self._last_rows: dict[tuple[int, int], float] = {}
+        """When each partition, by input, last had rows."""
         self._begun: EpochRecord | None = None
         self.position = _Position()
         self.state_bytes: dict[Place, int] = {}
@@ -144,7 +148,14 @@ class LiveDriver:
             self._take_note(record, commit)
             last = commit
         if last is not None:
-            self.position = _Position(last.number, dict(last.states), dict(last.clocks), dict(last.late), last.is_final)
+            self.position = _Position(
+                last.number,
+                dict(last.states),
+                dict(last.clocks),
+                dict(last.late),
+                {number: dict(peaks) for number, peaks in last.peaks.items()},
+                last.is_final,
+            )
             self._behind = True
         self._sink.clear(last.files if last is not None else ())
         if last is not None:
@@ -210,7 +221,7 @@ class LiveDriver:
             if news is not None:
                 found[number] = news
                 if not item.tells_offsets:
-                    self._last_news[number] = wall.monotonic()
+                    self._last_news[number] = self._now()
         clocks = self._carried(found)
         moved = clocks != self._clocks()
         if not (found or is_final or self._behind or moved):
@@ -227,7 +238,7 @@ class LiveDriver:
     def _carried(self, found: Mapping[int, News]) -> dict[int, int]:
         """Return the inputs' clocks; one that has been idle for long is carried along by the others."""
         clocks = self._clocks()
-        now = wall.monotonic()
+        now = self._now()
         idle = [
             number
             for number, source in self.sources.items()
@@ -310,18 +321,52 @@ class LiveDriver:
         return min((self._sent.get((number, shard, receiver), MINUS_INFINITY) for shard in producers), default=INFINITY)
 
     def _until(
-        self, record: EpochRecord, orders: Sequence[ShardOrder], seen: Sequence[Mapping[int, int]]
+        self, record: EpochRecord, orders: Sequence[ShardOrder], seen: Sequence[Mapping[int, Seen]]
     ) -> list[dict[int, int]]:
         """Return for each order how far its live leaves have come, by what all shards have read."""
-        clocks = dict(record.clocks)
-        for order, clock_of in zip(orders, seen, strict=True):
-            for leaf, clock in clock_of.items():
-                number = self._input_of(order.fragment, leaf)
-                clocks[number] = max(clocks.get(number, MINUS_INFINITY), clock)
+        found = [
+            (order.fragment, leaf, item)
+            for order, each in zip(orders, seen, strict=True)
+            for leaf, item in each.items()
+        ]
+        clocks, _ = self._come_to(record, found)
         return [
             {leaf: clocks[self._input_of(order.fragment, leaf)] for leaf in known}
             for order, known in zip(orders, seen, strict=True)
         ]
+
+    def _come_to(
+        self, record: EpochRecord, seen: Sequence[tuple[int, int, Seen]]
+    ) -> tuple[dict[int, int], dict[int, dict[int, int]]]:
+        """Return how far the inputs have come by what shards have read, and the latest start of every partition.
+
+        An input of partitions has come as far as the one that is furthest behind, of those that are not idle.
+        """
+        clocks = dict(record.clocks)
+        peaks = {number: dict(known) for number, known in self.position.peaks.items()}
+        for fragment, leaf, item in seen:
+            number = self._input_of(fragment, leaf)
+            clocks[number] = max(clocks.get(number, MINUS_INFINITY), item.clock)
+            for partition, peak in item.peaks.items():
+                known = peaks.setdefault(number, {})
+                known[partition] = max(known.get(partition, MINUS_INFINITY), peak)
+                self._last_rows[number, partition] = self._now()
+        for number, known in peaks.items():
+            clocks[number] = max(clocks[number], self._least_peak(number, known))
+        return clocks, peaks
+
+    def _least_peak(self, number: int, peaks: Mapping[int, int]) -> int:
+        source, now = self.sources[number], self._now()
+        assert source.time is not None
+        awake = [
+            peaks.get(partition, MINUS_INFINITY)
+            for partition in range(source.live.count)
+            if source.idle_after is None
+            or now - self._last_rows.setdefault((number, partition), now) <= source.idle_after
+        ]
+        wait = source.time.ticks(source.disorder.wait, "stream: wait")
+        least = min(awake, default=max(peaks.values()))
+        return least - wait if least > MINUS_INFINITY + wait else MINUS_INFINITY
 
     def _input_of(self, fragment: int, leaf: int) -> int:
         source = sources_of(self._plan.fragments[fragment - 1].root)[leaf]
@@ -332,22 +377,23 @@ class LiveDriver:
 
     def _committed(self, record: EpochRecord, reports: Sequence[ShardReport]) -> Commit:
         states = dict(self.position.states)
-        clocks, late = dict(record.clocks), dict(self.position.late)
+        late = dict(self.position.late)
+        seen = [(report.fragment, leaf, item) for report in reports for leaf, item in report.seen.items()]
+        clocks, peaks = self._come_to(record, seen)
         reached: dict[int, dict[int, Any]] = {}
         behind = False
         least: dict[int, int] = {}
         for report in reports:
             if report.version is not None:
                 states[report.fragment, report.shard] = report.version
-            for leaf, clock in report.clocks.items():
+            for leaf, item in report.seen.items():
                 number = self._input_of(report.fragment, leaf)
-                clocks[number] = max(clocks.get(number, MINUS_INFINITY), clock)
-                least[number] = min(least.get(number, INFINITY), clock)
+                least[number] = min(least.get(number, INFINITY), item.clock)
             for leaf, offsets in report.offsets.items():
                 number = self._input_of(report.fragment, leaf)
                 reached.setdefault(number, {}).update(offsets)
                 if offsets:
-                    self._last_news[number] = wall.monotonic()
+                    self._last_news[number] = self._now()
             for leaf, found in report.late.items():
                 number = self._input_of(report.fragment, leaf)
                 late[number] = late.get(number, 0) + found.count
@@ -361,10 +407,10 @@ class LiveDriver:
             offsets = {number: item.offset for number, item in self.inputs.items()}
         commit = Commit(
             number=record.number, states=states, clocks=clocks, reached=reached, files=files, offsets=offsets,
-            late=late, rows=sum(report.rows_read for report in reports), is_final=is_final,
+            late=late, peaks=peaks, rows=sum(report.rows_read for report in reports), is_final=is_final,
         )  # fmt: skip
         self._log.commit(commit)
-        self.position = _Position(record.number, states, clocks, late, is_final)
+        self.position = _Position(record.number, states, clocks, late, peaks, is_final)
         self._behind = behind and not is_final
         for report in reports:
             self.state_bytes[report.fragment, report.shard] = report.state_bytes

@@ -20,7 +20,7 @@ from squill.exchange.flow import Halted
 from squill.plan.fragments import Fragment
 from squill.plan.node import Node
 from squill.runtime.failure import located
-from squill.runtime.live.orders import OutputOrder, ShardOrder, ShardReport
+from squill.runtime.live.orders import OutputOrder, Seen, ShardOrder, ShardReport
 from squill.runtime.live.postbox import Postbox
 from squill.runtime.live.shard import LiveShard
 from squill.runtime.stored_answer import sync_to_disk
@@ -74,14 +74,14 @@ class ShardHost:
         """Which shards are held, and at which version."""
         return {place: held.version for place, held in self._held.items()}
 
-    def read(self, order: ShardOrder, checkpoint: Checkpoint) -> dict[int, int]:
+    def read(self, order: ShardOrder, checkpoint: Checkpoint) -> dict[int, Seen]:
         """Let a shard take what is new; return how far each live input has come in it, by leaf."""
 
-        def step() -> dict[int, int]:
+        def step() -> dict[int, Seen]:
             checkpoint()
             shard = self._ready(order).shard
             shard.read(order)
-            return shard.clocks
+            return shard.seen
 
         return self._guarded(order, step)
 
@@ -110,7 +110,7 @@ class ShardHost:
                 has_news=has_news,
                 runs=postbox.runs(),
                 told=postbox.told,
-                clocks=shard.clocks,
+                seen=shard.seen,
                 offsets=shard.offsets,
                 late=late,
                 rows=rows if written is None else None,

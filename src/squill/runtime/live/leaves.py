@@ -34,6 +34,10 @@ from squill.time import INFINITY, MINUS_INFINITY
 __all__ = ["EpochInbox", "Leaf", "LiveLeaf", "PartitionRead", "PushedPortion", "leaf_for"]
 
 
+PARTITIONS = "partitions"
+"""The format of a live source of partitions, each of which has its own time."""
+
+
 class EpochInbox:
     """The batches of one epoch, then the time up to which they are complete."""
 
@@ -137,14 +141,22 @@ class LiveLeaf(Leaf):
         assert source.time is not None
         self._source = source
         wait = source.time.ticks(source.disorder.wait, "stream: wait")
+        self._has_partitions = source.format == PARTITIONS
         self._buffer = DisorderBuffer(
-            source.disorder.policy, wait, source.label, source.time, keep_late=source.keep_late
+            source.disorder.policy,
+            wait,
+            source.label,
+            source.time,
+            keep_late=source.keep_late,
+            is_told=self._has_partitions,
         )
         self._ready: list[Batch] = []
         self._is_last = False
         self._late_before = 0
         self._entered = MINUS_INFINITY
         """The time that has entered the shard."""
+        self.peaks: dict[int, int] = {}
+        """Of a source of partitions: the latest start in what was read of each, in this epoch."""
         self.offsets: dict[int, Any] | None = None
         """Of a source of partitions: the offset after what was read of each, in this epoch."""
         self.rows_read = 0
@@ -155,7 +167,7 @@ class LiveLeaf(Leaf):
         return INFINITY if self._is_last else self._buffer.clock
 
     def read(self, order: LiveRead) -> None:
-        self.rows_read, self.offsets = 0, None
+        self.rows_read, self.offsets, self.peaks = 0, None, {}
         self._keep(self._buffer.punctuate(order.clock) if order.clock > self._buffer.clock else None)
         for batch in self._batches(order.portion):
             self.rows_read += len(batch)
@@ -175,8 +187,7 @@ class LiveLeaf(Leaf):
             case None:
                 return iter(())
             case PartitionRead():
-                frame, self.offsets = portion.read(self._source)
-                return _arrivals(as_stored(self._source, frame))
+                return self._partitions(portion)
             case PushedPortion():
                 return iter(portion.batches)
             case Source():
@@ -185,6 +196,17 @@ class LiveLeaf(Leaf):
 
     def has_news(self, until: int | None) -> bool:
         return self.rows_read > 0 or max(self.clock, MINUS_INFINITY if until is None else until) > self._entered
+
+    def _partitions(self, portion: PartitionRead) -> Iterator[Batch]:
+        """Return the rows of all partitions in the order of time; note how far each has come."""
+        batches: list[Batch] = []
+        frames, self.offsets = portion.read(self._source)
+        for partition, frame in frames.items():
+            rows = list(_arrivals(as_stored(self._source, frame)))
+            if rows:
+                self.peaks[partition] = int(rows[-1].sync[-1])
+                batches += rows
+        return iter([Batch.concat(batches).sorted_by_sync()] if batches else [])
 
     def inbox(self, until: int | None) -> EpochInbox:
         if until is not None and until > self._buffer.clock:
@@ -257,19 +279,21 @@ class PartitionRead:
         self._given = given
         self._offsets = offsets
 
-    def read(self, source: LiveSource) -> tuple[pl.DataFrame, dict[int, Any]]:
-        """Return the rows, and the offset after those of each partition that had any."""
-        frames = [pl.DataFrame(schema=dict(source.columns))]
+    def read(self, source: LiveSource) -> tuple[dict[int, pl.DataFrame], dict[int, Any]]:
+        """Return by partition the rows, and the offset after them, of those that had any."""
+        found: dict[int, pl.DataFrame] = {}
         reached: dict[int, Any] = {}
         for partition, offset in self._offsets.items():
-            rows = 0
+            frames, rows = [], 0
             for item in self._given.open(partition, offset):
                 frame, reached[partition] = _checked_item(item, partition, source.columns)
                 frames.append(frame)
                 rows += frame.height
                 if rows >= self._given.rows_per_epoch:
                     break
-        return pl.concat(frames), reached
+            if frames:
+                found[partition] = pl.concat(frames)
+        return found, reached
 
 
 def _checked_item(item: Any, partition: int, columns: Schema) -> tuple[pl.DataFrame, Any]:

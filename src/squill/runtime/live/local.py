@@ -8,7 +8,7 @@ from threading import Event
 from typing import TypeVar
 
 from squill.runtime.live.host import LivePlan, ShardHost
-from squill.runtime.live.orders import ShardOrder, ShardReport
+from squill.runtime.live.orders import Seen, ShardOrder, ShardReport
 from squill.runtime.live.postbox import MemoryPostbox
 from squill.runtime.threads import Checkpoint, run_on_threads
 
@@ -25,8 +25,8 @@ class LocalRunner:
         self._threads = threads
         self._stop = stop
 
-    def read(self, orders: Sequence[ShardOrder]) -> list[dict[int, int]]:
-        work: list[Callable[[Checkpoint], dict[int, int]]] = [partial(self._host.read, order) for order in orders]
+    def read(self, orders: Sequence[ShardOrder]) -> list[dict[int, Seen]]:
+        work: list[Callable[[Checkpoint], dict[int, Seen]]] = [partial(self._host.read, order) for order in orders]
         return self._run(work)
 
     def work(self, orders: Sequence[ShardOrder], until: Sequence[dict[int, int]]) -> list[ShardReport]:

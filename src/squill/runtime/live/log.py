@@ -55,6 +55,7 @@ class Commit:
     ``files``    the answer's files, hidden, with their rows; they are handed to the sink after the commit.
     ``offsets``  by input, all that was ever taken; only now and then.
     ``late``     by input: how many rows were late so far.
+    ``peaks``    by input of partitions: the latest start in each.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Commit:
     files: tuple[tuple[str, int], ...] = ()
     offsets: Mapping[int, Any] | None = None
     late: Mapping[int, int] = field(default_factory=dict)
+    peaks: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     rows: int = 0
     is_final: bool = False
 
@@ -272,6 +274,7 @@ def _commit_to(commit: Commit) -> Any:
         "files": [list(item) for item in commit.files],
         "offsets": None if commit.offsets is None else dict(commit.offsets),
         "late": dict(commit.late),
+        "peaks": {number: dict(peaks) for number, peaks in commit.peaks.items()},
         "rows": commit.rows,
         "final": commit.is_final,
     }
@@ -286,6 +289,7 @@ def _commit_from(found: Any) -> Commit:
         files=tuple((path, rows) for path, rows in found["files"]),
         offsets=None if found["offsets"] is None else _ints(found["offsets"]),
         late=_ints(found["late"]),
+        peaks={number: _ints(peaks) for number, peaks in _ints(found["peaks"]).items()},
         rows=found["rows"],
         is_final=found["final"],
     )

@@ -12,7 +12,7 @@ from squill.engine.batch import Batch
 from squill.engine.state.versions import Version
 from squill.time import MINUS_INFINITY
 
-__all__ = ["Late", "LiveRead", "Moved", "OutputOrder", "ShardOrder", "ShardReport"]
+__all__ = ["Late", "LiveRead", "Moved", "OutputOrder", "Seen", "ShardOrder", "ShardReport"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +80,20 @@ class Late:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Seen:
+    """How far a live input has come in one shard: its clock, and of partitions the latest starts of this epoch."""
+
+    clock: int
+    peaks: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardReport:
     """What one shard has done.
 
     ``runs``      by (channel, receiver): rows for the next waves.
     ``told``      by (channel, receiver): the shard's clock for them.
-    ``clocks``    by leaf: how far a live input has come in this shard.
+    ``seen``      by leaf: how far a live input has come in this shard.
     ``offsets``   by leaf: the offsets after what was read, of inputs that say so only then.
     ``rows``      of the answer, when they were not written to a file.
     ``file``      the answer's file and how many rows it has.
@@ -98,7 +106,7 @@ class ShardReport:
     has_news: bool = True
     runs: Mapping[tuple[int, int], Any] = field(default_factory=dict)
     told: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    clocks: Mapping[int, int] = field(default_factory=dict)
+    seen: Mapping[int, Seen] = field(default_factory=dict)
     offsets: Mapping[int, Any] = field(default_factory=dict)
     late: Mapping[int, Late] = field(default_factory=dict)
     rows: Batch | None = None

@@ -17,7 +17,7 @@ from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Fragment
 from squill.runtime.live.leaves import Leaf, LiveLeaf, leaf_for
-from squill.runtime.live.orders import Late, ShardOrder
+from squill.runtime.live.orders import Late, Seen, ShardOrder
 from squill.runtime.live.postbox import Postbox
 from squill.runtime.machine import one_sink
 from squill.runtime.threads import Checkpoint
@@ -54,9 +54,9 @@ class LiveShard:
             self._leaves[number].read(given)
 
     @property
-    def clocks(self) -> dict[int, int]:
+    def seen(self) -> dict[int, Seen]:
         """How far each live input has come by what this shard has read of it, by leaf."""
-        return {number: leaf.clock for number, leaf in self._live()}
+        return {number: Seen(clock=leaf.clock, peaks=leaf.peaks) for number, leaf in self._live()}
 
     def has_news(self, order: ShardOrder, until: dict[int, int]) -> bool:
         """Whether `work` would do anything."""
