@@ -22,7 +22,8 @@ from squill.errors import SquillError
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.movement import ShardInput
-from squill.runtime.live.host import LivePlan, answer_frame
+from squill.runtime.live.early import EarlyAnswers
+from squill.runtime.live.host import LivePlan, answer_frame, write_answer
 from squill.runtime.live.inputs import LiveInput, News, live_sources
 from squill.runtime.live.log import Commit, EpochRecord, MemoryLog
 from squill.runtime.live.orders import LiveRead, Moved, Seen, ShardOrder, ShardReport
@@ -49,6 +50,10 @@ class Runner(Protocol):
 
     def work(self, orders: Sequence[ShardOrder], until: Sequence[dict[int, int]]) -> list[ShardReport]:
         """Let shards work; `until` is for each how far all of them together have come, by leaf."""
+        ...
+
+    def look_ahead(self, orders: Sequence[ShardOrder]) -> list[ShardReport]:
+        """Let copies of shards work to the end of time."""
         ...
 
     def epoch_over(self, epoch: int) -> None:
@@ -102,6 +107,14 @@ class _Position:
     is_final: bool = False
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """What an epoch has for the sink: rows in memory, or files with their number of rows."""
+
+    rows: Sequence[Batch]
+    files: Sequence[tuple[str, int]]
+
+
 class LiveDriver:
     """One live query. `inputs` are by the number of their source, in the order of `live_sources`."""
 
@@ -113,8 +126,11 @@ class LiveDriver:
         sink: Sink,
         log: MemoryLog,
         inputs: Mapping[int, LiveInput],
+        *,
+        speculate: bool = False,
     ) -> None:
         self._plan = plan
+        self._early = EarlyAnswers(plan.answer.root) if speculate else None
         self._emit = live_plan.emit
         self._runner = runner
         self._sink = sink
@@ -157,6 +173,8 @@ class LiveDriver:
                 last.is_final,
             )
             self._behind = True
+            if self._early is not None:
+                self._early.restore(last.early)
         self._sink.clear(last.files if last is not None else ())
         if last is not None:
             self._hand_over(last)
@@ -193,6 +211,7 @@ class LiveDriver:
         begin = wall.perf_counter()
         try:
             reports = self._run(record)
+            answer = self._answered(record, reports)
         except BaseException:
             self._runner.forget()
             self._begun = record
@@ -203,9 +222,9 @@ class LiveDriver:
             self._log.drop(record)
             self._behind = False
             return None
-        commit = self._committed(record, reports)
-        self._hand_over(commit, _rows_of(reports))
-        return self._done(record, commit, reports, wall.perf_counter() - begin)
+        commit = self._committed(record, reports, answer)
+        self._hand_over(commit, answer.rows)
+        return self._done(record, commit, reports, answer, wall.perf_counter() - begin)
 
     def _was_empty(self, record: EpochRecord, reports: Sequence[ShardReport]) -> bool:
         """Whether nothing came of an epoch; files without rows are something: they are not to be read again."""
@@ -269,6 +288,54 @@ class LiveDriver:
                     self._sent[channel, report.shard, receiver] = clock
         return reports
 
+    def _answered(self, record: EpochRecord, reports: Sequence[ShardReport]) -> _Answer:
+        """Return what the sink is to be given: the shards' own rows and files, or with early answers the difference."""
+        rows = [report.rows for report in reports if report.rows is not None]
+        files = [report.file for report in reports if report.file is not None]
+        if self._early is None:
+            return _Answer(rows, files)
+        is_final = set(record.last) >= set(self.inputs)
+        changes = self._early.difference(rows, [] if is_final else self._looked_ahead(record, reports))
+        order = self._sink.order(record.number, self._answers)
+        if changes is None or order is None:
+            return _Answer([] if changes is None else [changes], [])
+        frame = answer_frame(changes, self._plan.answer.root, self._emit)
+        return _Answer([], [(write_answer(frame, order, 0), frame.height)])
+
+    def _looked_ahead(self, record: EpochRecord, reports: Sequence[ShardReport]) -> list[Batch]:
+        """Return the changes that would follow if all inputs ended here."""
+        versions = {(report.fragment, report.shard): report.version for report in reports}
+        runs: dict[tuple[int, int], list[Any]] = {}
+        rows: list[Batch] = []
+        for wave in self._waves:
+            orders = [
+                ShardOrder(
+                    fragment=fragment.number,
+                    shard=shard,
+                    epoch=record.number,
+                    before=versions[fragment.number, shard],
+                    inputs={
+                        leaf: Moved(runs=runs.get((source.channel, shard), []), clock=INFINITY)
+                        if isinstance(source, ShardInput)
+                        else LiveRead(clock=MINUS_INFINITY, is_last=True)
+                        for leaf, source in enumerate(sources_of(fragment.root))
+                        if isinstance(source, (ShardInput, LiveSource))
+                    },
+                    ahead=True,
+                )
+                for fragment in wave
+                for shard in range(fragment.layout.shards)
+            ]
+            for report in self._runner.look_ahead(orders):
+                rows += [report.rows] if report.rows is not None else []
+                for place, run in report.runs.items():
+                    runs.setdefault(place, []).append(run)
+        return rows
+
+    @property
+    def _answers(self) -> Path | None:
+        return None if self._log.folder is None else self._log.folder / "answers"
+
     def _portions(self, record: EpochRecord) -> dict[tuple[int, int], Sequence[Any]]:
         """Return what each shard reads of each live leaf, by fragment and leaf."""
         found: dict[tuple[int, int], Sequence[Any]] = {}
@@ -307,8 +374,8 @@ class LiveDriver:
                 )
             elif before is None:
                 inputs[leaf] = splits_of(source, fragment.layout.shards)[shard]
-        answers = None if self._log.folder is None else self._log.folder / "answers"
-        output = None if fragment.outputs else self._sink.order(record.number, answers)
+        is_answer = not fragment.outputs and self._early is None
+        output = self._sink.order(record.number, self._answers) if is_answer else None
         return ShardOrder(
             fragment=fragment.number, shard=shard, epoch=record.number, before=before, inputs=inputs, output=output
         )
@@ -375,7 +442,7 @@ class LiveDriver:
 
     # -- what comes of it -----------------------------------------------------------------------------------
 
-    def _committed(self, record: EpochRecord, reports: Sequence[ShardReport]) -> Commit:
+    def _committed(self, record: EpochRecord, reports: Sequence[ShardReport], answer: _Answer) -> Commit:
         states = dict(self.position.states)
         late = dict(self.position.late)
         seen = [(report.fragment, leaf, item) for report in reports for leaf, item in report.seen.items()]
@@ -400,16 +467,23 @@ class LiveDriver:
         behind = any(least[number] < clocks[number] for number in least)
         for number, news in record.news.items():
             self.inputs[number].taken(news, reached.get(number, {}))
-        files = tuple(report.file for report in reports if report.file is not None)
+        early = None
+        if self._early is not None and self._answers is not None:
+            early = self._early.keep(self._answers / f"{record.number:08}.early")
         offsets = None
         is_final = set(record.last) >= set(self.inputs)
         if is_final or self._log.wants_offsets(record.number):
             offsets = {number: item.offset for number, item in self.inputs.items()}
         commit = Commit(
-            number=record.number, states=states, clocks=clocks, reached=reached, files=files, offsets=offsets,
-            late=late, peaks=peaks, rows=sum(report.rows_read for report in reports), is_final=is_final,
+            number=record.number, states=states, clocks=clocks, reached=reached, files=tuple(answer.files),
+            offsets=offsets, early=early, late=late, peaks=peaks,
+            rows=sum(report.rows_read for report in reports), is_final=is_final,
         )  # fmt: skip
         self._log.commit(commit)
+        if self._answers is not None and early is not None:
+            for older in self._answers.glob("*.early"):
+                if str(older) != early:
+                    older.unlink(missing_ok=True)
         self.position = _Position(record.number, states, clocks, late, peaks, is_final)
         self._behind = behind and not is_final
         for report in reports:
@@ -442,13 +516,15 @@ class LiveDriver:
             else:
                 return
 
-    def _done(self, record: EpochRecord, commit: Commit, reports: Sequence[ShardReport], seconds: float) -> Done:
+    def _done(
+        self, record: EpochRecord, commit: Commit, reports: Sequence[ShardReport], answer: _Answer, seconds: float
+    ) -> Done:
         late: dict[int, pl.DataFrame] = {}
         for report in reports:
             for leaf, found in report.late.items():
                 number = self._input_of(report.fragment, leaf)
                 late[number] = found.rows if number not in late else pl.concat([late[number], found.rows])
-        handed = sum(len(report.rows) for report in reports if report.rows is not None)
+        handed = sum(map(len, answer.rows))
         return Done(
             epoch=record.number,
             rows_read=commit.rows,
@@ -466,10 +542,6 @@ class LiveDriver:
         for item in self.inputs.values():
             item.close()
         self._log.close()
-
-
-def _rows_of(reports: Sequence[ShardReport]) -> list[Batch]:
-    return [report.rows for report in reports if report.rows is not None]
 
 
 def _in_order(frame: pl.DataFrame, emit: str) -> pl.DataFrame:

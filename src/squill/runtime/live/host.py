@@ -26,7 +26,7 @@ from squill.runtime.live.shard import LiveShard
 from squill.runtime.stored_answer import sync_to_disk
 from squill.runtime.threads import Checkpoint
 
-__all__ = ["LivePlan", "ShardHost", "answer_frame", "state_folder"]
+__all__ = ["LivePlan", "ShardHost", "answer_frame", "state_folder", "write_answer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +122,20 @@ class ShardHost:
 
         return self._guarded(order, step)
 
+    def look_ahead(self, order: ShardOrder, postbox: Postbox, checkpoint: Checkpoint) -> ShardReport:
+        """Run a copy of a shard to the end of time; the shard itself stays as it is."""
+
+        def step() -> ShardReport:
+            shard = self._ready(order).shard.copy()
+            shard.read(order)
+            with postbox:
+                rows = shard.work(order, {}, postbox, checkpoint)
+            return ShardReport(
+                fragment=order.fragment, shard=order.shard, version=order.before, runs=postbox.runs(), rows=rows
+            )
+
+        return self._guarded(order, step)
+
     def forget(self) -> None:
         """Let all shards go: their next epoch begins from the checkpoint."""
         self._held.clear()
@@ -156,7 +170,7 @@ class ShardHost:
         return held
 
     def _keep(self, order: ShardOrder, held: _Held) -> None:
-        if self._plan.folder is None or not order.keeps:
+        if self._plan.folder is None:
             held.version = Version((held.version.number if held.version else 0) + 1, "memory")
             return
         folder = state_folder(self._plan.folder, *order.place)
@@ -166,10 +180,10 @@ class ShardHost:
         if order.output is None or rows is None:
             return None
         frame = answer_frame(rows, self._plan.fragments[order.fragment].root, self._plan.emit)
-        return _write(frame, order.output, order.shard), frame.height
+        return write_answer(frame, order.output, order.shard), frame.height
 
 
-def _write(frame: pl.DataFrame, order: OutputOrder, shard: int) -> str:
+def write_answer(frame: pl.DataFrame, order: OutputOrder, shard: int) -> str:
     """Write rows under a name that no pattern for finished files matches."""
     path = Path(order.folder) / f".{order.stem}-{shard:04}-{os.urandom(4).hex()}.unfinished"
     if order.format == "parquet":

@@ -35,6 +35,12 @@ class LocalRunner:
         ]
         return self._run(work)
 
+    def look_ahead(self, orders: Sequence[ShardOrder]) -> list[ShardReport]:
+        work: list[Callable[[Checkpoint], ShardReport]] = [
+            partial(self._host.look_ahead, order, MemoryPostbox()) for order in orders
+        ]
+        return self._run(work)
+
     def _run(self, work: Sequence[Callable[[Checkpoint], T]]) -> list[T]:
         if len(work) == 1:
             return [work[0](lambda: None)]

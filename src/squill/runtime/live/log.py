@@ -55,6 +55,7 @@ class Commit:
     ``files``    the answer's files, hidden, with their rows; they are handed to the sink after the commit.
     ``offsets``  by input, all that was ever taken; only now and then.
     ``late``     by input: how many rows were late so far.
+    ``early``    the file of the early answer that the sink has, if it is given any.
     ``peaks``    by input of partitions: the latest start in each.
     """
 
@@ -66,6 +67,7 @@ class Commit:
     offsets: Mapping[int, Any] | None = None
     late: Mapping[int, int] = field(default_factory=dict)
     peaks: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    early: str | None = None
     rows: int = 0
     is_final: bool = False
 
@@ -275,6 +277,7 @@ def _commit_to(commit: Commit) -> Any:
         "offsets": None if commit.offsets is None else dict(commit.offsets),
         "late": dict(commit.late),
         "peaks": {number: dict(peaks) for number, peaks in commit.peaks.items()},
+        "early": commit.early,
         "rows": commit.rows,
         "final": commit.is_final,
     }
@@ -290,6 +293,7 @@ def _commit_from(found: Any) -> Commit:
         offsets=None if found["offsets"] is None else _ints(found["offsets"]),
         late=_ints(found["late"]),
         peaks={number: _ints(peaks) for number, peaks in _ints(found["peaks"]).items()},
+        early=found["early"],
         rows=found["rows"],
         is_final=found["final"],
     )

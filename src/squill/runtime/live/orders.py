@@ -55,7 +55,7 @@ class ShardOrder:
     ``before``    the version of its state that was committed last; None is the beginning.
     ``inputs``    by leaf: what there is to read, to take from other shards, or a stored source (first epoch only).
     ``output``    where the answer's rows are written; None hands them over.
-    ``keeps``     whether the state is to be written.
+    ``ahead``     whether a copy of the shard is to do it, for an early answer.
     """
 
     fragment: int
@@ -64,7 +64,7 @@ class ShardOrder:
     before: Version | None
     inputs: Mapping[int, Any]
     output: OutputOrder | None = None
-    keeps: bool = True
+    ahead: bool = False
 
     @property
     def place(self) -> tuple[int, int]:

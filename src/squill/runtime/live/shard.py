@@ -36,6 +36,7 @@ class LiveShard:
     def __init__(self, fragment: Fragment, shard: int, emit: str) -> None:
         self.fragment = fragment
         self.shard = shard
+        self._emit = emit
         self._slots = [_Slot() for _ in fragment.outputs]
         self._scatters = [
             ScatterSink(fragment.root, router_for(channel.routing, shard, fragment.root), slot)
@@ -114,6 +115,12 @@ class LiveShard:
     @property
     def state_rows(self) -> int:
         return self._pipeline.state_rows
+
+    def copy(self) -> LiveShard:
+        """Return a shard in the same state, which may go another way."""
+        made = LiveShard(self.fragment, self.shard, self._emit)
+        made.load(self.save())
+        return made
 
     # -- state ------------------------------------------------------------------------------------------------
 

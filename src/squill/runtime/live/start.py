@@ -42,10 +42,14 @@ def start_live(
     bootstrap: object,
 ) -> LiveQuery:
     """Start the query of a sharded plan; `ShardedStream.start` says what the arguments mean."""
-    seconds = _checked(every, emit, checkpoint, until_now=until_now, complete=complete)
-    if speculate or bootstrap is not None:
-        what = "speculate=True" if speculate else "bootstrap="
-        raise UnsupportedOperatorError(f"start: {what} is not there yet", "leave it out.")
+    seconds = _checked(every, emit, checkpoint, until_now=until_now, complete=complete, speculate=speculate)
+    if speculate and emit == "closed":
+        raise PlanError(
+            'start: speculate=True with emit="closed": a closed row is final, an early answer is not',
+            'use emit="changes", or leave speculate out.',
+        )
+    if bootstrap is not None:
+        raise UnsupportedOperatorError("start: bootstrap= is not there yet", "leave it out.")
     plan = fragments_of(root)
     sources = live_sources(plan.fragments)
     if not sources:
@@ -57,7 +61,11 @@ def start_live(
         clean_up = partial(shutil.rmtree, folder, ignore_errors=True)
     fragments = {fragment.number: fragment for fragment in plan.fragments}
     live_plan = LivePlan(fragments=fragments, emit=emit, folder=None if folder is None else str(folder))
-    log = MemoryLog() if folder is None else EpochLog(folder, plan_as_json(plan, emit))
+    log = (
+        MemoryLog()
+        if folder is None
+        else EpochLog(folder, plan_as_json(plan, f"{emit}, speculate" if speculate else emit))
+    )
     chosen = sink_for(sink, runtime.session)
     stop = threading.Event()
     runner = runtime.live_runner(live_plan, stop)
@@ -65,7 +73,7 @@ def start_live(
     try:
         for number, source in enumerate(sources.values()):
             inputs[number] = runtime.live_input(source, folder, number)
-        driver = LiveDriver(plan, live_plan, runner, chosen, log, inputs)
+        driver = LiveDriver(plan, live_plan, runner, chosen, log, inputs, speculate=speculate)
         driver.open()
     except BaseException:
         clean_up()
@@ -78,10 +86,12 @@ def start_live(
     return query.begin()
 
 
-def _checked(every: Duration | None, emit: object, checkpoint: object, *, until_now: object, complete: object) -> float:
+def _checked(
+    every: Duration | None, emit: object, checkpoint: object, *, until_now: object, complete: object, speculate: object
+) -> float:
     if emit not in EMITS:
         raise PlanError(f"start: emit is {emit!r}", 'use "closed" or "changes".')
-    for name, value in (("until_now", until_now), ("complete", complete)):
+    for name, value in (("until_now", until_now), ("complete", complete), ("speculate", speculate)):
         if not isinstance(value, bool):
             raise PlanError(f"start: {name} is {value!r}", "use True or False.")
     if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):

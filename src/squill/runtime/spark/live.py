@@ -72,6 +72,8 @@ class LiveWave:
         host = _host_for(self.query, self.plan)
 
         def run(order: ShardOrder, checkpoint: Checkpoint) -> ShardReport:
+            if order.ahead:
+                return host.look_ahead(order, self._postbox(order, attempt), checkpoint)
             host.read(order, checkpoint)
             return host.work(order, {}, self._postbox(order, attempt), checkpoint)
 
@@ -181,6 +183,9 @@ class SparkRunner:
             compression=self._compression,
         )
         return self._reports(wave)
+
+    def look_ahead(self, orders: Sequence[ShardOrder]) -> list[ShardReport]:
+        return self.work(orders, [{} for _ in orders])
 
     def _reports(self, wave: LiveWave) -> list[ShardReport]:
         tasks = len(wave.orders)
