@@ -26,6 +26,7 @@ FAMILIES = (
     "memory",
     "checkpoint",
     "cluster",
+    "live",
 )
 FOLDER = Path(__file__).resolve().parent
 

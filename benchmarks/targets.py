@@ -12,6 +12,7 @@ from benchmarks import (
     checkpoint,
     interval_joins,
     joins,
+    live,
     memory,
     patterns,
     push,
@@ -179,6 +180,20 @@ def _of_clusters() -> Iterator[Target]:
     yield _cluster(growth.NAME, "time over that of half the events", growth.of_doubling, 2.2, at_least=False)
 
 
+def _live(name: str, what: str, figure: Figure, limit: float, unit: str, *, at_least: bool = False) -> Target:
+    return Target(family="live", name=name, what=what, figure=figure, limit=limit, at_least=at_least, unit=unit)
+
+
+def _of_live_queries() -> Iterator[Target]:
+    yield _live(live.SUSTAINED, "speed", speed(), 2, "M/s", at_least=True)
+    yield _live(live.SUSTAINED, "speed over Spark's, per row", faster(live.SPARK), 10, "×", at_least=True)
+    yield _live(live.OVERHEAD, live.EPOCH, seconds(live.EPOCH), 1, "s")
+    yield _live(live.OVERHEAD, live.EMPTY, seconds(live.EMPTY), 0.4, "s")
+    yield _live(live.DELAY_SPARK, live.MEDIAN, seconds(live.MEDIAN), 2, "s")
+    yield _live(live.DELAY_SPARK, live.P99, seconds(live.P99), 4, "s")
+    yield _live(live.DELAY_LOCAL, live.MEDIAN, seconds(live.MEDIAN), 0.02, "s")
+
+
 def _pushes(side: str, millions: float) -> Iterator[Target]:
     for name in batches.PUSHES:
         yield Target(
@@ -231,6 +246,7 @@ TARGETS = (
     _joins(interval_joins.NOT_FOLLOWED, "time over the join's", ratio(interval_joins.JOIN), 1.5, at_least=False),
     _joins(interval_joins.OVERLAP, "time over DuckDB's", ratio(duck.DUCKDB), 1.5, at_least=False),
     *_of_clusters(),
+    *_of_live_queries(),
     *_cuts(list(batches.PLAIN_CUTS), 2),
     *_cuts(list(batches.FILTERED_CUTS), 4),
     *_pushes(batches.COALESCED, 1),

@@ -63,6 +63,6 @@ def test_a_killed_driver_is_followed_by_another(spark_cluster: sq.Cluster, tmp_p
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", range(10))
 def test_killed_at_many_moments(spark_cluster: sq.Cluster, tmp_path: Path, seed: int) -> None:
-    chosen = random.Random(seed)  # noqa: S311  (which moments is no secret)
+    chosen = random.Random(seed)
     deaths = [(chosen.choice(list(MOMENTS)), chosen.randint(1, 3)) for _ in range(3)]
     _check(spark_cluster, tmp_path, deaths)
