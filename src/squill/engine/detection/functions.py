@@ -18,6 +18,7 @@ from squill.engine.aggregation.fold_user import NUMBERS
 from squill.engine.columns import read_only, series_from, valid_of, values_and_valid_of
 from squill.engine.kernels import detect as kernels
 from squill.engine.kernels.fold_user import NotCompilableError, StateTypeError, compile_now
+from squill.engine.owned import owned
 from squill.errors import PlanError, UserFunctionError
 from squill.plan.expressions import Expression
 from squill.plan.nodes import Detect
@@ -147,6 +148,18 @@ class Functions:
                 f"detect: a function's value for the register {register.name!r} is not {register.dtype}: {error}",
                 "return a value of the type of its first value, or None.",
             ) from error
+
+    def saved(self, arrays: Sequence[Array]) -> list[Array | pl.Series]:
+        """Return arrays of registers as they can be saved: Python's objects as columns of the registers' types."""
+        if self.is_compiled:
+            return list(arrays)
+        size = len(arrays[0]) if arrays else 0
+        columns = [self.series(number, arrays, size) for number in range(len(self.registers))]
+        return [item for number, column in enumerate(columns) for item in (column, arrays[2 * number + 1])]
+
+    def loaded(self, saved: Sequence[Any]) -> list[Array]:
+        """Return the arrays of registers that `saved` was given."""
+        return [_objects(item.to_list()) if isinstance(item, pl.Series) else owned(item) for item in saved]
 
 
 def _objects(values: list[Any]) -> Array:

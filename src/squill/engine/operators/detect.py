@@ -258,7 +258,7 @@ class DetectOperator(Operator):
             "captures": self._captures.save(),
             "state": self._state,
             "arrays": self._arrays(),
-            "computed": list(self._computed),
+            "computed": self._functions.saved(self._computed),
         }
 
     def _arrays(self) -> list[Array]:
@@ -274,7 +274,7 @@ class DetectOperator(Operator):
         self._slots, self._position, self._first, self._after, self._codes, self._free = (
             owned(array) for array in state["arrays"]
         )
-        self._computed = [owned(array) for array in state["computed"]]
+        self._computed = self._functions.loaded(state["computed"])
 
     @property
     def state_rows(self) -> int:

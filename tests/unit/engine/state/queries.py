@@ -87,6 +87,13 @@ def _rising() -> Any:
     return p.seq(p.any(low="i", text="s"), p.plus(p.one(lambda i, low: i >= low, low="i")))
 
 
+def _spelling() -> Any:
+    """A register of text, which plain Python computes."""
+    p = sq.pattern
+    any_two = p.seq(*(p.one(pl.lit(True), text=lambda text, s: text + (s or "")) for _ in range(3)))
+    return any_two.with_registers(text="")
+
+
 def _stored() -> Stream:
     frame = pl.DataFrame({"t": [3, 40, 90], "k": [1, 2, 3], "x": [0.5, None, 2.0]})
     return sq.from_frame(frame, start="t")
@@ -164,6 +171,7 @@ CASES: dict[str, Case] = {
     "clip by a stream": _points(lambda s: s.select("k", "s").with_duration(None).clip(s.shift(2), on="k")),
     "detect": _points(lambda s: s.group_apply("k", lambda g: g.detect(_rising(), within=40, order_by="i"))),
     "detect endless": Case(lambda s: s.detect(_rising(), order_by="i"), POINTS, "changes"),
+    "detect text": _points(lambda s: s.group_apply("k", lambda g: g.detect(_spelling(), within=40, order_by="i"))),
     "followed_by": _points(lambda s: s.followed_by(sq.col("i") > 2, sq.col("i") < 3, within=9)),
     "sessionize": _points(lambda s: s.select("k", "i").sessionize(sq.col("i") > 3, sq.col("i") < 2, on="k")),
     "consecutive_pairs": _points(lambda s: s.select("k", "s").group_apply("k", lambda g: g.consecutive_pairs())),
