@@ -264,11 +264,7 @@ class ShardedStream:
         With `until_now` what is there at the start is processed and the query ends: all windows are closed, or, with
         `complete=False`, stay open in the checkpoint for a later start.
         """
-        from squill.runtime.live.start import start_live
-
-        return start_live(
-            self._ready(),
-            self._cluster.runtime,
+        return self._prepared(
             sink,
             checkpoint=checkpoint,
             every=every,
@@ -277,7 +273,13 @@ class ShardedStream:
             complete=complete,
             speculate=speculate,
             bootstrap=bootstrap,
-        )
+        ).begin()
+
+    def _prepared(self, sink: Any, **options: Any) -> LiveQuery:
+        """Return what `start` begins, for `squill.testing`."""
+        from squill.runtime.live.start import prepare_live
+
+        return prepare_live(self._ready(), self._cluster.runtime, sink, **options)
 
     def to_spark(self) -> Any:
         """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""

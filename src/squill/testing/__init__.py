@@ -1,4 +1,4 @@
-"""Tools for tests of queries: the reference interpreter, builders of streams, and one assertion.
+"""Tools for tests of queries: the reference, builders of streams, one assertion, live queries step by step.
 
 >>> from squill.testing import assert_same_events, random_stream, reference
 >>> query = random_stream(seed=1, rows=20).hopping_window(10, 5).aggregate(n=sq.count())
@@ -7,7 +7,18 @@
 
 from squill.testing import reference
 from squill.testing.assertions import assert_same_events
+from squill.testing.live import LiveTest, Scripted, ScriptedFailure, scripted
 from squill.testing.reference import Row
 from squill.testing.streams import from_rows, random_stream
 
-__all__ = ["Row", "assert_same_events", "from_rows", "random_stream", "reference"]
+__all__ = [
+    "LiveTest",
+    "Row",
+    "Scripted",
+    "ScriptedFailure",
+    "assert_same_events",
+    "from_rows",
+    "random_stream",
+    "reference",
+    "scripted",
+]

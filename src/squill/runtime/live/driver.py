@@ -27,6 +27,7 @@ from squill.runtime.live.host import LivePlan, answer_frame, write_answer
 from squill.runtime.live.inputs import LiveInput, News, live_sources
 from squill.runtime.live.log import Commit, EpochRecord, MemoryLog
 from squill.runtime.live.orders import LiveRead, Moved, Seen, ShardOrder, ShardReport
+from squill.runtime.live.outside import Outside, World
 from squill.runtime.live.sinks import Sink
 from squill.runtime.splits import splits_of
 from squill.time import INFINITY, MINUS_INFINITY
@@ -126,10 +127,12 @@ class LiveDriver:
         sink: Sink,
         log: MemoryLog,
         inputs: Mapping[int, LiveInput],
+        outside: Outside | None = None,
         *,
         speculate: bool = False,
     ) -> None:
         self._plan = plan
+        self._outside: Outside = outside or World()
         self._early = EarlyAnswers(plan.answer.root) if speculate else None
         self._emit = live_plan.emit
         self._runner = runner
@@ -141,8 +144,7 @@ class LiveDriver:
         self._waves = _waves(plan)
         self._sent: dict[tuple[int, int, int], int] = {}
         self._behind = False
-        self._now = wall.monotonic
-        self._last_news = dict.fromkeys(self.inputs, self._now())
+        self._last_news = dict.fromkeys(self.inputs, self._outside.elapsed())
         self._last_rows: dict[tuple[int, int], float] = {}
         """When each partition, by input, last had rows."""
         self._begun: EpochRecord | None = None
@@ -210,6 +212,7 @@ class LiveDriver:
             self._log.begin(record)
         begin = wall.perf_counter()
         try:
+            self._outside.about_to("begin")
             reports = self._run(record)
             answer = self._answered(record, reports)
         except BaseException:
@@ -222,7 +225,9 @@ class LiveDriver:
             self._log.drop(record)
             self._behind = False
             return None
+        self._outside.about_to("commit")
         commit = self._committed(record, reports, answer)
+        self._outside.about_to("deliver")
         self._hand_over(commit, answer.rows)
         return self._done(record, commit, reports, answer, wall.perf_counter() - begin)
 
@@ -240,7 +245,7 @@ class LiveDriver:
             if news is not None:
                 found[number] = news
                 if not item.tells_offsets:
-                    self._last_news[number] = self._now()
+                    self._last_news[number] = self._outside.elapsed()
         clocks = self._carried(found)
         moved = clocks != self._clocks()
         if not (found or is_final or self._behind or moved):
@@ -257,7 +262,7 @@ class LiveDriver:
     def _carried(self, found: Mapping[int, News]) -> dict[int, int]:
         """Return the inputs' clocks; one that has been idle for long is carried along by the others."""
         clocks = self._clocks()
-        now = self._now()
+        now = self._outside.elapsed()
         idle = [
             number
             for number, source in self.sources.items()
@@ -278,7 +283,9 @@ class LiveDriver:
                 for fragment in wave
                 for shard in range(fragment.layout.shards)
             ]
+            self._outside.about_to("read")
             seen = self._runner.read(orders)
+            self._outside.about_to("work")
             until = self._until(record, orders, seen) if seen is not None else [{} for _ in orders]
             for report in self._runner.work(orders, until):
                 reports.append(report)
@@ -417,13 +424,13 @@ class LiveDriver:
             for partition, peak in item.peaks.items():
                 known = peaks.setdefault(number, {})
                 known[partition] = max(known.get(partition, MINUS_INFINITY), peak)
-                self._last_rows[number, partition] = self._now()
+                self._last_rows[number, partition] = self._outside.elapsed()
         for number, known in peaks.items():
             clocks[number] = max(clocks[number], self._least_peak(number, known))
         return clocks, peaks
 
     def _least_peak(self, number: int, peaks: Mapping[int, int]) -> int:
-        source, now = self.sources[number], self._now()
+        source, now = self.sources[number], self._outside.elapsed()
         assert source.time is not None
         awake = [
             peaks.get(partition, MINUS_INFINITY)
@@ -460,7 +467,7 @@ class LiveDriver:
                 number = self._input_of(report.fragment, leaf)
                 reached.setdefault(number, {}).update(offsets)
                 if offsets:
-                    self._last_news[number] = self._now()
+                    self._last_news[number] = self._outside.elapsed()
             for leaf, found in report.late.items():
                 number = self._input_of(report.fragment, leaf)
                 late[number] = late.get(number, 0) + found.count
@@ -512,7 +519,7 @@ class LiveDriver:
             except SquillError:
                 if not left:
                     raise
-                wall.sleep(SINK_PAUSE)
+                self._outside.sleep(SINK_PAUSE)
             else:
                 return
 

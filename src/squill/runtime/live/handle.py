@@ -17,6 +17,7 @@ from squill.engine.expressions import time_series
 from squill.exchange.flow import Halted
 from squill.plan.nodes.live import LiveSource
 from squill.runtime.live.driver import Done, LiveDriver
+from squill.runtime.live.outside import Outside
 from squill.runtime.live.sinks import FolderSink, Sink
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -90,7 +91,9 @@ class LiveQuery:
         until_now: bool,
         complete: bool,
         on_end: Callable[[], object],
+        outside: Outside,
     ) -> None:
+        self._outside = outside
         self._driver = driver
         self._sink = sink
         self._stop = stop
@@ -112,6 +115,18 @@ class LiveQuery:
         """Let the query run, on a thread of its own."""
         self._thread.start()
         return self
+
+    def step(self, *, is_final: bool = False) -> bool:
+        """Run one epoch on this thread, of a query that was not begun; return whether there was anything to do."""
+        done = self._driver.step(is_final=is_final)
+        if done is not None:
+            self._note(done)
+        return done is not None
+
+    def leave(self) -> None:
+        """Let go of everything that a query that was not begun holds, but for what it has committed."""
+        self._driver.close()
+        self._on_end()
 
     # -- asked by the user --------------------------------------------------------------------------------------
 
@@ -208,21 +223,17 @@ class LiveQuery:
             if driver.position.is_final:
                 return "completed"
             is_over = self._until_now and all(item.is_over for item in driver.inputs.values())
-            done = driver.step()
-            if done is not None:
-                self._note(done)
-            elif is_over:
+            done = self.step()
+            if not done and is_over:
                 return self._finish()
-            if done is None or not self._until_now:
-                self._wake.wait(max(self._every - (wall.monotonic() - begin), LEAST_PAUSE if done is None else 0.0))
+            if not done or not self._until_now:
+                self._wake.wait(max(self._every - (wall.monotonic() - begin), 0.0 if done else LEAST_PAUSE))
         return "stopped"
 
     def _finish(self) -> str:
         if not self._complete:
             return "stopped"
-        done = self._driver.step(is_final=True)
-        if done is not None:
-            self._note(done)
+        self.step(is_final=True)
         return "completed"
 
     def _note(self, done: Done) -> None:
@@ -240,7 +251,7 @@ class LiveQuery:
                 rows_per_second=rows / seconds,
                 epoch_seconds=done.seconds,
                 clock=self._shown_clock(clock),
-                delay=_delay(clock, self._driver.sources[0]),
+                delay=_delay(clock, self._driver.sources[0], self._outside.now()),
                 state_bytes=done.state_bytes,
                 state_rows=done.state_rows,
                 late={self._driver.sources[item].label: n for item, n in self._driver.position.late.items()},
@@ -259,11 +270,10 @@ class LiveQuery:
         return time_series("clock", pl.Series([clock]).to_numpy(), source.time)[0]
 
 
-def _delay(clock: int, source: LiveSource) -> dt.timedelta | None:
+def _delay(clock: int, source: LiveSource, now: dt.datetime) -> dt.timedelta | None:
     """Return how far a time is behind now."""
     if source.time is None or source.time.is_integer or clock in (MINUS_INFINITY, INFINITY):
         return None
     shown = time_series("clock", pl.Series([clock]).to_numpy(), source.time).cast(pl.Datetime("us"))[0]
-    now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
     then = shown.replace(tzinfo=None) if shown.tzinfo else shown
     return now - then

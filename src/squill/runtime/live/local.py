@@ -42,8 +42,8 @@ class LocalRunner:
         return self._run(work)
 
     def _run(self, work: Sequence[Callable[[Checkpoint], T]]) -> list[T]:
-        if len(work) == 1:
-            return [work[0](lambda: None)]
+        if len(work) == 1 or self._threads == 1:
+            return [item(lambda: None) for item in work]
         return run_on_threads(work, self._threads)
 
     def epoch_over(self, epoch: int) -> None:

@@ -19,16 +19,17 @@ from squill.runtime.live.handle import LiveQuery
 from squill.runtime.live.host import LivePlan
 from squill.runtime.live.inputs import LiveInput, live_sources
 from squill.runtime.live.log import EpochLog, MemoryLog
+from squill.runtime.live.outside import Outside, World
 from squill.runtime.live.sinks import sink_for
 from squill.runtime.runtime import Runtime
 from squill.time import Duration
 
-__all__ = ["start_live"]
+__all__ = ["prepare_live"]
 
 EMITS = ("closed", "changes")
 
 
-def start_live(
+def prepare_live(
     root: Node,
     runtime: Runtime,
     sink: object,
@@ -40,8 +41,10 @@ def start_live(
     complete: bool,
     speculate: bool,
     bootstrap: object,
+    outside: Outside | None = None,
 ) -> LiveQuery:
-    """Start the query of a sharded plan; `ShardedStream.start` says what the arguments mean."""
+    """Return the query of a sharded plan, to `begin`; `ShardedStream.start` says what the arguments mean."""
+    outside = outside or World()
     seconds = _checked(every, emit, checkpoint, until_now=until_now, complete=complete, speculate=speculate)
     if speculate and emit == "closed":
         raise PlanError(
@@ -73,7 +76,7 @@ def start_live(
     try:
         for number, source in enumerate(sources.values()):
             inputs[number] = runtime.live_input(source, folder, number)
-        driver = LiveDriver(plan, live_plan, runner, chosen, log, inputs, speculate=speculate)
+        driver = LiveDriver(plan, live_plan, runner, chosen, log, inputs, outside, speculate=speculate)
         driver.open()
     except BaseException:
         clean_up()
@@ -82,8 +85,9 @@ def start_live(
         runner.close()
         log.close()
         raise
-    query = LiveQuery(driver, chosen, stop, every=seconds, until_now=until_now, complete=complete, on_end=clean_up)
-    return query.begin()
+    return LiveQuery(
+        driver, chosen, stop, every=seconds, until_now=until_now, complete=complete, on_end=clean_up, outside=outside
+    )
 
 
 def _checked(
