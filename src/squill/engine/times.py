@@ -9,7 +9,7 @@ from squill.errors import TimeOverflowError
 from squill.plan.node import Node
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["leaves_no_time", "refuse_beginningless", "shift_time", "shifted", "time_overflow"]
+__all__ = ["refuse_beginningless", "shift_time", "shifted", "time_overflow"]
 
 
 def time_overflow(node: Node, ticks: int) -> TimeOverflowError:
@@ -32,11 +32,6 @@ def shifted(times: Int64s, by: int | Int64s, node: Node) -> Int64s:
     if bad.any():
         raise time_overflow(node, int(times[np.flatnonzero(bad)[0]]))
     return np.where(infinite, times, result) if infinite.any() else result
-
-
-def leaves_no_time(size: int, step: int) -> bool:
-    """True when windows of this size on a grid of this step fit nowhere: their kernels compute in 64 bits."""
-    return size + 2 * step > INFINITY - MINUS_INFINITY
 
 
 def refuse_beginningless(starts: Int64s, node: Node) -> None:

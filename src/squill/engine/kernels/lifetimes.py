@@ -37,53 +37,74 @@ def bounds(ticks):
 
 
 @inlined
-def floor_to(x, step, offset):
-    """The last grid point offset + k·step that is not after x, computed without leaving 64 bits."""
-    phase = offset % step
-    return x - (x % step - phase) % step
+def since_grid(x, step, phase):
+    """How many ticks before x the last grid point phase + k·step is; the point itself may be out of range."""
+    return (x % step - phase) % step
+
+
+@inlined
+def leaves_upwards(x, more):
+    """Whether x + more is no finite time, for more ≥ 0."""
+    return x > 0 and more > INFINITY - 1 - x
 
 
 @kernel
-def hopping_lifetimes(sync, size, hop, offset, is_right, start, end):
+def hopping_lifetimes(sync, size, hop, phase, is_right, start, end):
     """Set start := g(t), end := g(t + size); g(x) the first grid point after x (or not before it: is_right).
 
-    Neighbours mostly share a window, so a grid point is computed only when it changes. Returns the first
-    row whose window leaves the range of times, or −1.
+    Neighbours mostly share a window, so a grid point is computed only when it changes. The phase is below
+    the hop. Returns the first row whose window leaves the range of times, or −1.
     """
-    limit = INFINITY - size - 2 * hop
     shift = 1 if is_right else 0
-    low = 0
-    high = 0
     for i in range(len(sync)):
         t = sync[i]
-        if t > limit or t < MINUS_INFINITY + 2 * hop:
+        if leaves_upwards(t, size):
             return i
-        if not (i > 0 and low <= t - shift < start[i - 1]):
-            low = floor_to(t - shift, hop, offset)
-        start[i] = low + hop
-        if not (i > 0 and high <= t + size - shift < end[i - 1]):
-            high = floor_to(t + size - shift, hop, offset)
-        end[i] = high + hop
+        follows = i > 0 and sync[i - 1] <= t
+        x = t - shift
+        if follows and x < start[i - 1]:
+            start[i] = start[i - 1]
+        else:
+            more = hop - since_grid(x, hop, phase)
+            if leaves_upwards(x, more):
+                return i
+            start[i] = x + more
+        x += size
+        if follows and x < end[i - 1]:
+            end[i] = end[i - 1]
+        else:
+            more = hop - since_grid(x, hop, phase)
+            if leaves_upwards(x, more):
+                return i
+            end[i] = x + more
     return -1
 
 
 @kernel
-def quantized_lifetimes(start, end, size, period, offset, progress, new_start, new_end):
-    """Snap starts down to the progress grid, ends to offset + size + k·period, so that lifetimes only grow.
+def quantized_lifetimes(start, end, size, period, phase, end_phase, progress, new_start, new_end):
+    """Snap starts down to the progress grid, ends to phase + size + k·period, so that lifetimes only grow.
 
-    Returns the first row that leaves the range of times, or −1.
+    The phases are those of the grids of starts and of ends, below the period. Returns the first row that
+    leaves the range of times, or −1.
     """
-    limit = INFINITY - size - 2 * period
     for i in range(len(start)):
         s = start[i]
         e = end[i]
-        if s > limit or s < MINUS_INFINITY + 2 * period or (e != INFINITY and e > limit):
+        back = since_grid(s, progress, phase % progress)
+        if s < 0 and back >= s - MINUS_INFINITY:
             return i
-        snapped = floor_to(s, progress, offset)
-        new_start[i] = snapped
+        new_start[i] = s - back
         if e == INFINITY:
             new_end[i] = INFINITY
-        else:
-            base = floor_to(s, period, offset)
-            new_end[i] = floor_to(max(e + period - 1, base + size), period, offset + size)
+            continue
+        # Up to the next point of the ends' grid, and to where the window of the start's grid point ends. Below
+        # zero the second is before the start: that grid point may be out of range, and the first is later.
+        since = since_grid(e, period, end_phase)
+        to_grid = period - since if since > 0 else 0
+        to_window = size - since_grid(s, period, phase)
+        if leaves_upwards(e, to_grid) or (to_window > 0 and leaves_upwards(s, to_window)):
+            return i
+        new_end[i] = e + to_grid
+        if to_window > 0 and s + to_window > new_end[i]:
+            new_end[i] = s + to_window
     return -1

@@ -89,13 +89,19 @@ def wake_at(slots, s, t, heap_end, heap_slot, state):
 
 
 @inlined
+def later(t, by):
+    """Return t + by for by ≥ 0; infinity where that is beyond the range of times."""
+    return INFINITY if t > 0 and by > INFINITY - t else t + by
+
+
+@inlined
 def forced_end(t, limit, slots, s, timeout):
-    """The grid point at which a session that begins at t is cut."""
+    """The grid point at which a session that begins at t is cut; one beyond the end of time cuts nothing."""
     if limit == 0:
         return INFINITY
     if slots[s, WAS_CUT] == 1 and t < slots[s, LAST_EVENT] + timeout:
-        return t - t % limit + limit
-    return t + limit + (-(t + limit)) % limit
+        return later(t, limit - t % limit)
+    return later(later(t, (-t) % limit), limit)
 
 
 @kernel

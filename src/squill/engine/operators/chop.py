@@ -11,7 +11,7 @@ from squill.engine.operator import Operator, OperatorState, register
 from squill.engine.time_queue import TimeQueue
 from squill.errors import UnboundedResultError
 from squill.plan.nodes import Chop
-from squill.time import INFINITY
+from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["ChopOperator"]
 
@@ -34,6 +34,12 @@ class ChopOperator(Operator):
 
     def push(self, batch: Batch, port: int = 0) -> None:
         reached = int(batch.sync[-1])
+        if batch.sync[0] == MINUS_INFINITY:
+            raise UnboundedResultError(
+                "chop: an event that has no start has infinitely many pieces; relational rows united with temporal "
+                "ones begin at minus infinity",
+                "give the relational input a time before the union, with start=.",
+            )
         is_edge = (batch.other < batch.sync) | (batch.other == INFINITY) if self._has_edges else None
         if is_edge is None or not is_edge.any():
             self._rest.add(batch)
@@ -69,7 +75,8 @@ class ChopOperator(Operator):
             return None
         cut = np.minimum(due.other, self._next_cut(due.sync))
         first = Batch(due.sync, cut, due.columns)
-        longer = due.other > cut
+        # What never ends is kept although no grid point follows: it is refused at completion.
+        longer = (due.other > cut) | (due.other == INFINITY)
         if not longer.any():
             return first
         rest = due.filter(longer)
@@ -79,7 +86,7 @@ class ChopOperator(Operator):
         pieces = rest.take(rows)
         pieces = Batch(starts, np.minimum(self._next_cut(starts), ends[rows]), pieces.columns)
         remaining = np.where(last >= begins, self._next_cut(last), begins)
-        waits = remaining < ends
+        waits = (remaining < ends) | (ends == INFINITY)
         self._rest.add(Batch(remaining, ends, rest.columns).filter(waits))
         return Batch.concat([first, pieces]) if len(pieces) else first
 
@@ -106,7 +113,7 @@ class ChopOperator(Operator):
         last = np.minimum(ends, reached) - 1
         cuts, rows = expand(due.sync, last, self._period)
         following = np.where(last >= due.sync, self._next_cut(last), due.sync)
-        over = ends <= following
+        over = (ends <= following) & (ends != INFINITY)
         result = self._cut_edges(cuts, entries[rows]) if len(cuts) else None
         self._cuts.add(Batch(following, entries).filter(~over))
         self._open.free(entries[over])

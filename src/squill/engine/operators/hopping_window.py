@@ -7,7 +7,7 @@ import numpy as np
 from squill.engine.batch import Batch
 from squill.engine.kernels.lifetimes import hopping_lifetimes
 from squill.engine.operator import STARTS, Operator, register
-from squill.engine.times import leaves_no_time, refuse_beginningless, time_overflow
+from squill.engine.times import refuse_beginningless, time_overflow
 from squill.plan.nodes import HoppingWindow
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -23,7 +23,6 @@ class HoppingWindowOperator(Operator):
     def __init__(self, node: HoppingWindow) -> None:
         super().__init__(node)
         self._window = (node.size, node.hop, node.offset % node.hop, node.closed == "right")
-        self._fits_nowhere = leaves_no_time(node.size, node.hop)
         self._may_end = not node.parent.properties.ends_known
 
     def push(self, batch: Batch, port: int = 0) -> None:
@@ -31,7 +30,7 @@ class HoppingWindowOperator(Operator):
             batch = batch.filter(batch.other > batch.sync)
         refuse_beginningless(batch.sync, self.node)
         start, end = np.empty(len(batch), np.int64), np.empty(len(batch), np.int64)
-        row = 0 if self._fits_nowhere and len(batch) else hopping_lifetimes(batch.sync, *self._window, start, end)
+        row = hopping_lifetimes(batch.sync, *self._window, start, end)
         if row >= 0:
             raise time_overflow(self.node, int(batch.sync[row]))
         size, hop, *_ = self._window

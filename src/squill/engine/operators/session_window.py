@@ -14,7 +14,7 @@ from squill.engine.kernels import windows as kernels
 from squill.engine.keyed import KeySlots
 from squill.engine.operator import STARTS, Operator, OperatorState, register
 from squill.engine.owned import owned
-from squill.engine.times import time_overflow
+from squill.engine.times import refuse_beginningless, time_overflow
 from squill.plan.nodes import SessionWindow
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -45,8 +45,9 @@ class SessionWindowOperator(Operator):
             batch = batch.filter(batch.other > batch.sync)
         if not len(batch):
             return
+        refuse_beginningless(batch.sync, self.node)
         latest = int(batch.sync[-1])
-        if latest + self._timeout + 2 * self._limit >= INFINITY:
+        if latest + self._timeout >= INFINITY:
             raise time_overflow(self.node, latest)
         self._run(batch.sync, self._keys.slots(batch), self._entries.add(batch), MINUS_INFINITY)
 
@@ -85,6 +86,8 @@ class SessionWindowOperator(Operator):
             self._entries.start, self._entries.following, self._heap_end, self._heap_slot, out_sync, out_other,
             shown, freed, empty,
         )  # fmt: skip
+        if self._is_final and count and out_other[count - 1] == INFINITY:
+            raise time_overflow(self.node, int(self._entries.start[shown[count - 1]]))
         result = Batch(out_sync[:count], out_other[:count], self._entries.columns(shown[:count]))
         self._entries.free(freed[:gone])
         if empty_count:

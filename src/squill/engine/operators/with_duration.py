@@ -44,11 +44,15 @@ class WithDurationOperator(Operator):
     def _with_ends(self, batch: Batch, starts: Int64s) -> Batch:
         if self._lengths is not None:
             lengths, known = self._ticks(batch)
+            stays = ~known | (lengths > 0)
+            if not stays.all():
+                batch, starts, lengths, known = batch.filter(stays), starts[stays], lengths[stays], known[stays]
             refuse_beginningless(starts[known], self.node)
-            ends = np.where(known, shifted(starts, np.where(known, lengths, 0), self.node), INFINITY)
-            positive = ends > starts
-            if not positive.all():
-                batch, starts, ends = batch.filter(positive), starts[positive], ends[positive]
+            # Unsigned: from a start below zero a length of 64 bits may lead to a time of 63.
+            beyond = known & (lengths > np.uint64(INFINITY - 1) - starts.astype(np.uint64))
+            if beyond.any():
+                raise time_overflow(self.node, int(starts[np.argmax(beyond)]))
+            ends = np.where(known, (starts.astype(np.uint64) + lengths).astype(np.int64), INFINITY)
             return Batch(starts, ends, batch.columns)
         if self._duration is None:
             return Batch(starts, INFINITY, batch.columns)
@@ -58,34 +62,35 @@ class WithDurationOperator(Operator):
             shifted(starts[-1:], self._duration, self.node)
         return Batch(starts, self._duration, batch.columns)
 
-    def _ticks(self, batch: Batch) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """The lengths in ticks, and where there is one: a null length is for ever, as a null end is."""
+    def _ticks(self, batch: Batch) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        """The lengths in ticks, 0 for those below; and where there is one: a null is for ever, as a null end is."""
         assert self._lengths is not None
         (lengths,) = self._lengths(batch).values()
         values, valid = as_int64(lengths)
         # Under a null the value is whatever the buffer holds.
         values = np.where(valid, values, 0)
         if isinstance(lengths.dtype, pl.Duration):
-            values = self._from_duration(values, lengths.dtype, batch.sync)
-        elif isinstance(lengths.dtype, pl.UInt64) and (values < 0).any():
-            raise time_overflow(self.node, int(batch.sync[np.argmax(values < 0)]))
-        return values, valid.view(np.bool_)
+            ticks = self._from_duration(values, lengths.dtype, batch.sync)
+        else:
+            ticks = (values if isinstance(lengths.dtype, pl.UInt64) else np.maximum(values, 0)).astype(np.uint64)
+        return ticks, valid.view(np.bool_)
 
-    def _from_duration(self, values: Int64s, dtype: pl.Duration, starts: Int64s) -> Int64s:
+    def _from_duration(self, values: Int64s, dtype: pl.Duration, starts: Int64s) -> npt.NDArray[np.uint64]:
         time = self.node.time
         assert time is not None
         unit, tick = NANOSECONDS[dtype.time_unit], time.tick_nanoseconds
         if unit >= tick:
-            too_long = np.abs(values) > INFINITY // (unit // tick)
+            lengths = np.maximum(values, 0).astype(np.uint64)
+            too_long = lengths > np.uint64((2**64 - 1) // (unit // tick))
             if too_long.any():
                 raise time_overflow(self.node, int(starts[np.argmax(too_long)]))
-            return values * (unit // tick)
+            return lengths * np.uint64(unit // tick)
         if (values % (tick // unit)).any():
             raise InputError(
                 f"{self.node.name}: a duration is not a whole number of ticks of {time}",
                 "round it, or make the ticks finer with cast_time(…).",
             )
-        return values // (tick // unit)
+        return np.maximum(values // (tick // unit), 0).astype(np.uint64)
 
 
 @register(AlterLifetime)

@@ -182,10 +182,14 @@ def extend(node: Extend, rows: Rows) -> Rows:
 
 
 def clip_duration(node: ClipDuration, rows: Rows) -> Rows:
-    # In Python's integers: a limit that reaches beyond the end of time clips nothing.
+    clipped = []
     for row in rows:
         lasting(row.start, 0, "clip")
-    return [row.living(row.start, min(row.end, row.start + node.limit)) for row in rows]
+        # In Python's integers: a limit beyond the end of time clips nothing that ends, and what never ends has
+        # no end to be given.
+        latest = row.start + node.limit
+        clipped.append(row.living(row.start, checked(latest, "clip") if row.endless else min(row.end, latest)))
+    return clipped
 
 
 def point_at_end(_node: PointAtEnd, rows: Rows) -> Rows:
@@ -318,6 +322,7 @@ def _sessions(events: Rows, timeout: int, longest: int | None) -> list[tuple[Row
     quiet, limit = MINUS_INFINITY, INFINITY
     for row in events:
         t = row.start
+        lasting(t, 0, "session_window")
         if open_session and t < min(quiet, limit):
             open_session.append(row)
         else:
@@ -339,9 +344,9 @@ def per_window(node: PerWindow, rows: Rows) -> Rows:
     for row in rows:
         end = first_not_before(row.start, hop, offset)
         while end < row.end:
-            bounds = time_series("", [end - size, end], node.time).to_list()
+            bounds = time_series("", [checked(end - size, "per_window"), end], node.time).to_list()
             columns = {**row.payload, "window_start": bounds[0], "window_end": bounds[1]}
-            windows.append(Row(end, end + hop, {name: columns[name] for name in node.schema}))
+            windows.append(Row(end, checked(end + hop, "per_window"), {name: columns[name] for name in node.schema}))
             end += hop
     return windows
 
