@@ -262,6 +262,8 @@ CASES: dict[str, Callable[[], object]] = {
     ),
     "sum_beyond_int64": lambda: sq.from_frame({"t": [1, 1], "x": [2**62, 2**62]}, start="t").sum("x").collect(),
     "to_parquet_nowhere": lambda: stream().to_parquet("nowhere/out.parquet"),
+    "to_ipc_of_128_bits": lambda: stream().select(x=sq.col("price").cast(pl.Int128)).to_ipc("out.arrow"),
+    "arrow_function_of_128_bits": lambda: sq.source({"t": pl.Int64, "x": pl.Int128}, start="t").as_arrow_function(),
     "collect_no_batch": lambda: stream().collect(batch_rows=0),
     "collect_half_a_batch": lambda: stream().collect(batch_rows=1.5),  # type: ignore[arg-type]
     "time_format_not_told": lambda: stream().select(d=sq.col("customer").str.to_date()),

@@ -20,6 +20,7 @@ from squill.plan.node import Node
 from squill.plan.nodes.sources import FedSource
 from squill.plan.rewrite import rewrite
 from squill.plan.serialise import dumps, loads
+from squill.plan.storable import refuse_unstorable
 from squill.time import INFINITY
 
 __all__ = ["ArrowFunction"]
@@ -32,6 +33,7 @@ class ArrowFunction:
     """
 
     def __init__(self, plan: Node) -> None:
+        refuse_unstorable(plan.schema, "as_arrow_function")
         self._plan = dumps(plan)
 
     @cached_property

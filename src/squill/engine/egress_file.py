@@ -21,6 +21,7 @@ from squill.engine.egress import result_frame
 from squill.engine.egress_closed import ClosedSink
 from squill.errors import PlanError
 from squill.plan.node import Node
+from squill.plan.storable import refuse_unstorable
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["FileSink"]
@@ -58,12 +59,7 @@ class FileSink(ClosedSink):
             raise PlanError(f"{self._what}: there is no folder {str(self._path.parent)!r}", "make it before.")
         if self._path.is_dir():
             raise PlanError(f"{self._what}: {str(self._path)!r} is a folder", "name a file in it.")
-        for name, dtype in self.node.schema.items():
-            if isinstance(dtype, pl.Object):
-                raise PlanError(
-                    f"{self._what}: the column {name!r} holds Python objects, which have no form in a file",
-                    "turn it into a number or text with map_batches(…), or leave it out.",
-                )
+        refuse_unstorable(self.node.schema, self._what)
 
     def _table(self, rows: Batch) -> pa.Table:
         return result_frame(rows, self.node).to_arrow(compat_level=pl.CompatLevel.oldest())

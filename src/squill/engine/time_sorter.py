@@ -7,7 +7,7 @@ which is mapped, not read, when runs are merged. So memory holds the bound and o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.columns import values_of
+from squill.plan.storable import storable, storable_type
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["MEMORY_BYTES", "TimeSorter", "earliest_later", "in_time_order"]
@@ -25,12 +26,13 @@ SYNC, OTHER = "__squill_sync__", "__squill_other__"
 
 
 class Run:
-    """Rows in time order and how far they have been taken."""
+    """Rows in time order and how far they have been taken; those on disk are of `types` once they are taken."""
 
-    def __init__(self, batch: Batch, path: Path | None = None) -> None:
+    def __init__(self, batch: Batch, path: Path | None = None, types: Mapping[str, pl.DataType] | None = None) -> None:
         self.batch = batch
         self.path = path
         self.taken = 0
+        self._types = {} if types is None else types
 
     def __len__(self) -> int:
         return len(self.batch) - self.taken
@@ -42,7 +44,11 @@ class Run:
     def take_until(self, t: int) -> Batch:
         low = self.taken
         self.taken = max(low, int(np.searchsorted(self.batch.sync, t, side="right")))
-        return self.batch.slice(low, self.taken)
+        rows = self.batch.slice(low, self.taken)
+        if not self._types:
+            return rows
+        columns = {name: series.cast(self._types.get(name, series.dtype)) for name, series in rows.columns.items()}
+        return Batch(rows.sync, rows.other, columns)
 
 
 class TimeSorter:
@@ -117,8 +123,12 @@ class TimeSorter:
             self._folder = tempfile.TemporaryDirectory(prefix="squill-sort-")
         path = Path(self._folder.name) / f"{self._spilled}.arrow"
         times = [pl.Series(SYNC, rows.sync), pl.Series(OTHER, rows.other)]
-        pl.DataFrame([*times, *rows.columns.values()]).rechunk().write_ipc(path, record_batch_size=len(rows))
-        self._runs.append(Run(_mapped(path), path))
+        columns = [storable(series) for series in rows.columns.values()]
+        pl.DataFrame([*times, *columns]).rechunk().write_ipc(path, record_batch_size=len(rows))
+        types = {
+            name: series.dtype for name, series in rows.columns.items() if storable_type(series.dtype) != series.dtype
+        }
+        self._runs.append(Run(_mapped(path), path, types))
         self._spilled += 1
         self._bytes = 0
 

@@ -3,7 +3,8 @@
 The record batch holds ``sync`` and ``other`` as int64 columns, then the payload. Times that follow a rule are
 left out and the rule is sent instead: one time for all rows (*constant*), or ends at one distance from the
 starts (*constant duration*, as points and windows have it). What is left out, and the number of rows, stand in
-the schema's metadata. Strings travel as large strings, so that a slice sends its own bytes and no others.
+the schema's metadata. Strings travel as large strings, so that a slice sends its own bytes and no others,
+and numbers of 128 bits, which Arrow has not, as text.
 
 Decoding copies nothing where the type allows it: numbers are views of the bytes that were read or mapped.
 """
@@ -20,6 +21,7 @@ import pyarrow as pa
 from squill.engine.batch import Batch, Int64s
 from squill.errors import InternalError
 from squill.plan.schema import Schema
+from squill.plan.storable import storable
 
 __all__ = ["COMPRESSIONS", "decode", "encode"]
 
@@ -94,7 +96,7 @@ def _time_rules(batch: Batch) -> dict[str, Any]:
 def _to_arrow(series: pl.Series) -> pa.Array:
     if isinstance(series.dtype, _TEXT):
         series = series.cast(pl.String)
-    array = series.to_arrow()
+    array = storable(series).to_arrow()
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import ClusterError, PlanError
-from squill.plan.build.movement import refuse_bound_columns
 from squill.plan.dataset import MANIFEST, STORAGE, Dataset, ShardFile
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node
 from squill.plan.placement import layout_of, placement_of
 from squill.plan.schema import Schema
+from squill.plan.storable import refuse_unstorable
 from squill.runtime.answer import Receipt
 from squill.runtime.progress import progress_bar
 from squill.runtime.removal import remove_folder
@@ -51,7 +51,7 @@ def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> 
     """Run the plan and write its answer; left by an error, everything is as it was."""
     if wanted.format not in SUFFIXES:
         raise PlanError(f"{wanted.operator}: format is {wanted.format!r}", 'use "parquet" or "ipc".')
-    refuse_bound_columns(wanted.node.schema, wanted.operator)
+    refuse_unstorable(wanted.node.schema, wanted.operator)
     plan = fragments_of(wanted.node)
     run_id = new_id() if ticket is None else ticket.id
     with Staging(Path(wanted.path), wanted.mode, wanted.operator, run_id) as staging:

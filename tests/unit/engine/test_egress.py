@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import SquillError, TimeOverflowError
+from squill.errors import PlanError, SquillError, TimeOverflowError
 from squill.plan.events import Event
 
 
@@ -66,6 +66,17 @@ def test_every_type_survives_a_file(tmp_path: Path, kind: str) -> None:
     again = sq.scan(path, start="start", end="end", format=kind.removeprefix("to_"))
     assert again.collect().equals(stream.collect())
     assert again.collect().schema == stream.collect().schema
+
+
+@pytest.mark.parametrize("kind", ["to_parquet", "to_ipc"])
+@pytest.mark.parametrize("dtype", [pl.Int128(), pl.List(pl.Int128), pl.Struct({"a": pl.UInt128})])
+def test_numbers_that_arrow_has_not_are_refused_before_anything_is_read(
+    tmp_path: Path, kind: str, dtype: pl.DataType
+) -> None:
+    stream = sq.from_frame(pl.DataFrame(schema={"t": pl.Int64, "x": dtype}), start="t")
+    with pytest.raises(PlanError, match=rf"{kind}: the column 'x' is .*128.* Arrow has no numbers of 128 bits"):
+        getattr(stream, kind)(tmp_path / "a.file")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_are_written_in_the_order_in_which_their_ends_are_known(tmp_path: Path) -> None:

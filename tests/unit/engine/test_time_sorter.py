@@ -28,6 +28,11 @@ COLUMNS = [
     pl.Series([{"a": 1, "b": "x"}, {"a": None, "b": None}, None]),
     pl.Series([[1, 2]] * 3, dtype=pl.Array(pl.Int64, 2)),
     pl.Series([None] * 3),
+    pl.Series([2**127 - 1, None, -(2**127)], dtype=pl.Int128),
+    pl.Series([2**128 - 1, None, 0], dtype=pl.UInt128),
+    pl.Series([[2**100, None], [], None], dtype=pl.List(pl.Int128)),
+    pl.Series([[1, 2**64]] * 3, dtype=pl.Array(pl.UInt128, 2)),
+    pl.Series([{"a": 2**100}, {"a": None}, None], dtype=pl.Struct({"a": pl.Int128})),
 ]
 
 

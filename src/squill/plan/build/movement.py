@@ -31,8 +31,6 @@ __all__ = [
     "reshard", "split",
 ]  # fmt: skip
 
-CANNOT_TRAVEL = (pl.Object, pl.Int128, pl.UInt128)
-
 
 class Target:
     """Where rows are to go, as the user gave it: the layout, the scope, and what carries them."""
@@ -133,8 +131,8 @@ def checked_shards(shards: object, operator: str) -> int:
 def refuse_bound_columns(schema: Schema, operator: str) -> None:
     """Raise for a column that has no form outside the process that made it."""
     for name, dtype in schema.items():
-        if isinstance(dtype, CANNOT_TRAVEL):
+        if isinstance(dtype, pl.Object):
             raise PlanError(
                 f"{operator}: the column {name!r} is {dtype}, which cannot cross shards",
-                "drop it before, or cast it to a type that Arrow files hold.",
+                "drop it before, or turn it into a number or text with map_batches(…).",
             )
