@@ -32,7 +32,17 @@ def test_tasks_share_the_work(spark_cluster: sq.Cluster, tmp_path: Path) -> None
     bounds = sq.from_events([sq.interval(0, 120, part=1), sq.start_edge(100, part=2)])
     query = counted(clicks).join(owners, on="ad").join(bounds, how="cross")
     assert_same_events(query.collect(on=spark_cluster), query.collect())
-    whole = clicks.tumbling_window(50).aggregate(n=sq.count(), x=sq.sum("x"), m=sq.mean("x"))
+    own = sq.aggregate_fn(
+        "x",
+        init=lambda: (0, 0.0),
+        accumulate=lambda state, t, x: (state[0] + 1, state[1] + x * x),
+        deaccumulate=lambda state, t, x: (state[0] - 1, state[1] - x * x),
+        merge=lambda a, b: (a[0] + b[0], a[1] + b[1]),
+        result=lambda state: state[1] / state[0],
+        dtype=pl.Float64,
+    )
+    whole = clicks.tumbling_window(50).aggregate(n=sq.count(), x=sq.sum("x"), m=sq.mean("x"), own=own)
+    assert "aggregate_fn.merge" in whole.explain(on=spark_cluster)
     assert_same_events(whole.collect(on=spark_cluster), whole.collect())
 
 

@@ -26,6 +26,7 @@ __all__ = ["AggregateCall", "AggregateExpr", "BoundAggregate", "UserAggregate"]
 
 NUMBERS = "a number, a Boolean or a Duration"
 CONSTANTS = (bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.timedelta)
+SHOWN = {"user": "aggregate_fn", "user_states": "aggregate_fn.states", "user_merge": "aggregate_fn.merge"}
 SUPPORTED_ORDER = "an ordered type: number, text, time, Boolean, Decimal"
 
 
@@ -88,8 +89,7 @@ class AggregateExpr:
     @classmethod
     def of(cls, call: AggregateCall) -> AggregateExpr:
         shown = [*(item if not isinstance(item, str) else repr(item) for item in call.inputs)]
-        name = "aggregate_fn" if call.kind == "user" else call.kind
-        text = f"{name}({', '.join(map(str, shown))})"
+        text = f"{SHOWN.get(call.kind, call.kind)}({', '.join(map(str, shown))})"
         return cls(pl.col(call.placeholder), {call.placeholder: call}, text)
 
     def __repr__(self) -> str:
@@ -201,8 +201,7 @@ class BoundAggregate:
         arguments += [f"{name}={value!r}" for name, value in self.options]
         if self.where is not None:
             arguments.append(f"where={self.where.text}")
-        name = "aggregate_fn" if self.kind == "user" else self.kind
-        return f"{name}({', '.join(arguments)})"
+        return f"{SHOWN.get(self.kind, self.kind)}({', '.join(arguments)})"
 
 
 def bind_call(call: AggregateCall, scope: Scope) -> BoundAggregate:

@@ -164,6 +164,10 @@ def aggregate_fn(
     it is asked whenever an event is alive. Events with a null input are not passed. `t` is the event's start
     in ticks. Functions that Numba cannot compile run as plain Python, with a warning.
 
+    `merge(state, other)` returns the state of the events behind both, in whatever order they came. With it the
+    shards of a cluster can aggregate their own events first, and send states in place of events
+    (`collect(on=cluster)`).
+
     Examples
     --------
     >>> import polars as pl

@@ -6,6 +6,9 @@ functions          with `deaccumulate`                             without
 Numba compiles     `ChangeFold`: a loop over the deltas            `ListFold`: the live rows in order
 plain Python       `PythonChangeFold`                              `PythonListFold`
 =================  ==============================================  =============================
+
+An aggregate with `merge` may be split: the fold of a shard gives its states in place of results, one field for each
+element, and the fold over what the shards found (`user_merge`) adds these states up.
 """
 
 from __future__ import annotations
@@ -59,6 +62,27 @@ def functions_of(call: BoundAggregate) -> UserAggregate:
     return call.user
 
 
+def _gives_states(call: BoundAggregate) -> bool:
+    return call.kind == "user_states"
+
+
+def _elements(call: BoundAggregate) -> list[pl.DataType]:
+    """Return the types of the elements of the states that the call gives."""
+    assert isinstance(call.dtype, pl.Struct)
+    return list(pl.Schema(call.dtype.to_schema()).values())
+
+
+def _looped_functions(call: BoundAggregate) -> dict[str, Callable[..., Any]]:
+    """Return the functions that the loop of this call uses: shards give states, which are merged to a result."""
+    user = functions_of(call)
+    named: dict[str, Callable[..., Any] | None] = {"accumulate": user.accumulate, "deaccumulate": user.deaccumulate}
+    if call.kind == "user_merge":
+        named = {"merge": user.merge}
+    if not _gives_states(call):
+        named["result"] = user.result
+    return {name: function for name, function in named.items() if function is not None}
+
+
 def failed(call: BoundAggregate, error: Exception, t: object, values: Sequence[object]) -> NoReturn:
     shown = ", ".join(f"{item.name}={value!r}" for item, value in zip(call.inputs, values, strict=True))
     raise UserFunctionError(
@@ -97,13 +121,15 @@ class Compiled:
         for item in call.inputs:
             if type(item.dtype) not in NUMBERS:
                 raise kernels.NotCompilableError(f"the input {item.name!r} is {item.dtype}, not a number")
-        functions = {"accumulate": user.accumulate, "deaccumulate": user.deaccumulate, "result": user.result}
         self.call = call
         self.inputs = [NUMBERS[type(item.dtype)] for item in call.inputs]
         self.initial = [np.array(item, STATES[type(item)])[()] for item in initial]
-        self.out = _output_type(call.dtype)
-        given = {name: function for name, function in functions.items() if function is not None}
-        self.loop = kernels.compile_loop(given, self.inputs, initial)
+        self.outs = [value.dtype for value in self.initial] if _gives_states(call) else [_output_type(call.dtype)]
+        self.loop = kernels.compile_loop(_looped_functions(call), self.inputs, initial)
+
+    def outputs(self, cells: int) -> list[Array]:
+        """Return room for the values of cells, in one array or in one for each element, and whether there is one."""
+        return [*(np.zeros(cells, kind) for kind in self.outs), np.empty(cells, np.uint8)]
 
     def states(self, size: int) -> list[Array]:
         return [np.full(size, value) for value in self.initial]
@@ -114,8 +140,14 @@ class Compiled:
         except kernels.StateTypeError as error:
             raise _mismatch(self.call, error.element) from error
 
-    def finish(self, out: Array, valid: Array) -> pl.Series:
-        return series_from(self.call.placeholder, out, None if valid.all() else valid, self.call.dtype)
+    def finish(self, outputs: Sequence[Array]) -> pl.Series:
+        *values, valid = outputs
+        name, dtype = self.call.placeholder, self.call.dtype
+        if _gives_states(self.call):
+            parts = zip(values, _elements(self.call), strict=True)
+            columns = [series_from(str(k), array, None, kind) for k, (array, kind) in enumerate(parts)]
+            return pl.DataFrame(columns).to_struct(name)
+        return series_from(name, values[0], None if valid.all() else valid, dtype)
 
 
 def _mismatch(call: BoundAggregate, element: int) -> PlanError:
@@ -149,10 +181,7 @@ class ChangeFold(Fold):
         self.columns = (np.dtype(np.int64), *self._user.inputs)
         self._states = self._user.states(16)
         nothing = Deltas(*_NO_DELTAS, [(np.empty(0, kind), NO_FLAGS) for kind in self.columns])
-        self._user.compile(*self._arguments(nothing, nothing.columns, np.zeros(2, np.int64), *self._outputs(0)))
-
-    def _outputs(self, cells: int) -> tuple[Array, Array]:
-        return np.zeros(cells, self._user.out), np.empty(cells, np.uint8)
+        self._user.compile(*self._arguments(nothing, nothing.columns, np.zeros(2, np.int64), *self._user.outputs(0)))
 
     def _arguments(self, deltas: Deltas, columns: Sequence[Column], at: Array, *out: Array) -> tuple[Any, ...]:
         times, valid = columns[0]
@@ -177,15 +206,15 @@ class ChangeFold(Fold):
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         at = np.full(2, -1)
-        out, valid = self._outputs(deltas.cells)
+        outputs = self._user.outputs(deltas.cells)
         try:
-            self._user.loop(*self._arguments(deltas, columns, at, out, valid))
+            self._user.loop(*self._arguments(deltas, columns, at, *outputs))
         except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
             row, cell = at
             if row < 0:
                 failed_result(self.call, error, deltas.cell_time[cell])
             failed(self.call, error, columns[0][0][row], [values[row].item() for values, _ in columns[1:]])
-        return self._user.finish(out, valid)
+        return self._user.finish(outputs)
 
     def save(self) -> OperatorState:
         return {"states": list(self._states)}
@@ -268,15 +297,14 @@ class ListFold(LiveRowsFold):
     def _compile(self) -> None:
         inputs = [np.empty(0, kind) for kind in self._user.inputs]
         words, at = np.zeros(1, np.int64), np.zeros(2, np.int64)
-        out, valid = np.empty(0, self._user.out), np.empty(0, np.uint8)
-        self._user.compile(*self._arguments(words, words, words, inputs, at, out, valid))
+        self._user.compile(*self._arguments(words, words, words, inputs, at, *self._user.outputs(0)))
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
-        out, valid = np.zeros(deltas.cells, self._user.out), np.empty(deltas.cells, np.uint8)
+        outputs = self._user.outputs(deltas.cells)
         for first, offsets, starts, inputs in self.pieces(deltas, columns[0]):
             stop, at, times = first + len(offsets) - 1, np.full(2, -1), values_of(starts)
             numbers = [_numbers(series, kind) for series, kind in zip(inputs, self._user.inputs, strict=True)]
-            alive, answers = deltas.cell_alive[first:stop], (out[first:stop], valid[first:stop])
+            alive, answers = deltas.cell_alive[first:stop], [array[first:stop] for array in outputs]
             try:
                 self._user.loop(*self._arguments(offsets, alive, times, numbers, at, *answers))
             except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
@@ -284,11 +312,17 @@ class ListFold(LiveRowsFold):
                 if row < 0:
                     failed_result(self.call, error, deltas.cell_time[first + cell])
                 failed(self.call, error, times[row], [values[row].item() for values in numbers])
-        return self._user.finish(out, valid)
+        return self._user.finish(outputs)
 
 
-def _python_series(call: BoundAggregate, values: Sequence[object]) -> pl.Series:
+def _python_series(call: BoundAggregate, values: Sequence[Any]) -> pl.Series:
     try:
+        if _gives_states(call):
+            columns = [
+                pl.Series(str(k), [None if state is None else state[k] for state in values], dtype)
+                for k, dtype in enumerate(_elements(call))
+            ]
+            return pl.DataFrame(columns).to_struct(call.placeholder)
         return pl.Series(call.placeholder, values, call.dtype)
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise UserFunctionError(
@@ -318,6 +352,21 @@ class PythonListFold(LiveRowsFold):
         return result_of(self.call, state, t)
 
 
+class PythonMergeFold(PythonListFold):
+    """Plain Python functions over states."""
+
+    def _value(self, rows: Sequence[tuple[Any, ...]], t: int) -> object:
+        user = functions_of(self.call)
+        assert user.merge is not None
+        state = user.init()
+        for t_of_row, *elements in rows:
+            try:
+                state = user.merge(state, tuple(elements))
+            except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
+                failed(self.call, error, t_of_row, elements)
+        return result_of(self.call, state, t)
+
+
 def called(call: BoundAggregate, function: Callable[..., Any], state: Any, row: tuple[Any, ...]) -> Any:
     try:
         return function(state, *row)
@@ -326,10 +375,20 @@ def called(call: BoundAggregate, function: Callable[..., Any], state: Any, row: 
 
 
 def result_of(call: BoundAggregate, state: Any, t: int) -> object:
+    if _gives_states(call):
+        return _checked_state(call, state)
     try:
         return functions_of(call).result(state)
     except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
         failed_result(call, error, t)
+
+
+def _checked_state(call: BoundAggregate, state: Any) -> tuple[Any, ...]:
+    """Return the state, whose elements must be of the types that `init` gave them, as they are when compiled."""
+    for element, (value, dtype) in enumerate(zip(state, _elements(call), strict=True)):
+        if isinstance(value, float) and not dtype.is_float():
+            raise _mismatch(call, element)
+    return tuple(state)
 
 
 class PythonChangeFold(RowFold):
@@ -389,11 +448,13 @@ class PythonChangeFold(RowFold):
         self._states = dict(state["states"])
 
 
-@register_fold("user")
+@register_fold("user", "user_states", "user_merge")
 def user_fold(call: BoundAggregate, context: FoldContext) -> Fold:
-    changes = functions_of(call).deaccumulate is not None
+    changes = "deaccumulate" in _looped_functions(call)
     try:
         return (ChangeFold if changes else ListFold)(call, context)
     except kernels.NotCompilableError as error:
         warnings.warn(f"aggregate {call} runs as plain Python, which is slow: {error}", UserWarning, stacklevel=2)
+        if call.kind == "user_merge":
+            return PythonMergeFold(call, context)
         return (PythonChangeFold if changes else PythonListFold)(call, context)

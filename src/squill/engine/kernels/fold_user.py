@@ -13,8 +13,9 @@ import builtins
 import dis
 import hashlib
 import sys
+import threading
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numba
@@ -30,11 +31,12 @@ ROW, CELL = 0, 1
 MISMATCH = "squill cannot keep this value: "
 
 Function = Callable[..., Any]
+_making = threading.Lock()
 
 CHANGES = """
 def loop(
     d_slot, d_sign, d_row, n_deltas, i_delta, i_cell, n_instants, c_slot, c_alive,
-    times, valid, {inputs}, {states}, {initials}, at, out, out_valid,
+    times, valid, {inputs}, {states}, {initials}, at, {outs}, out_valid,
 ):
     d = 0
     c = 0
@@ -59,17 +61,14 @@ def loop(
                 if c_alive[c] > 0:
                     at[0] = -1
                     at[1] = c
-                    value = result({state})
-                    if value is not None:
-                        put(out, c, value, -1)
-                        out_valid[c] = 1
+                    {answer}
                 else:
                     {reset}
                 c += 1
 """
 
 LISTS = """
-def loop(offsets, c_alive, times, {inputs}, {states}, {initials}, at, out, out_valid):
+def loop(offsets, c_alive, times, {inputs}, {states}, {initials}, at, {outs}, out_valid):
     slot = 0
     for c in range(len(offsets) - 1):
         out_valid[c] = 0
@@ -77,15 +76,19 @@ def loop(offsets, c_alive, times, {inputs}, {states}, {initials}, at, out, out_v
             {reset}
             for row in range(offsets[c], offsets[c + 1]):
                 at[0] = row
-                more = accumulate({state}, times[row], {values})
+                more = {added}
                 {keep_more}
             at[0] = -1
             at[1] = c
-            value = result({state})
-            if value is not None:
-                put(out, c, value, -1)
-                out_valid[c] = 1
+            {answer}
 """
+
+ANSWER = [
+    "value = result({state})",
+    "if value is not None:",
+    "    put(out, c, value, -1)",
+    "    out_valid[c] = 1",
+]
 
 
 class NotCompilableError(Exception):
@@ -125,9 +128,10 @@ def _put(array: Any, at: Any, value: Any, element: Any) -> Any:
 def compile_loop(user: Mapping[str, Function], inputs: Sequence[np.dtype[Any]], initial: Sequence[float]) -> Function:
     """Return the loop over these functions, not yet compiled for any types.
 
-    With `deaccumulate` it goes over deltas, without over lists of rows.
+    With `deaccumulate` it goes over deltas, without over lists of rows; with `merge` the rows are states. Without
+    `result` it gives the states themselves.
     """
-    source = _source("deaccumulate" in user, [kind == np.bool_ for kind in inputs], len(initial))
+    source = _source(user.keys(), [kind == np.bool_ for kind in inputs], len(initial))
     return compile_beside(user, source, lambda namespace: namespace["loop"])
 
 
@@ -158,23 +162,30 @@ def compile_now(loop: Function, arguments: Sequence[Any]) -> None:
         raise NotCompilableError(lines[1] if len(lines) > 1 else text) from error
 
 
-def _source(has_deaccumulate: bool, are_flags: Sequence[bool], elements: int) -> str:
-    state = [f"s{k}[slot]" for k in range(elements)]
+def _source(given: Collection[str], are_flags: Sequence[bool], elements: int) -> str:
+    has_deaccumulate = "deaccumulate" in given
+    state = f"({', '.join(f's{k}[slot]' for k in range(elements))},)"
     indent = "\n" + " " * 20
-    values = [f"x{k}[row] != 0" if flag else f"x{k}[row]" for k, flag in enumerate(are_flags)]
+    values = ", ".join(f"x{k}[row] != 0" if flag else f"x{k}[row]" for k, flag in enumerate(are_flags))
     template = CHANGES if has_deaccumulate else LISTS
     if not has_deaccumulate:
         indent = "\n" + " " * 16
-    reset_indent = "\n" + " " * (20 if has_deaccumulate else 12)
+    outer_indent = "\n" + " " * (20 if has_deaccumulate else 12)
+    answer = (
+        ANSWER if "result" in given else [f"out{k}[c] = s{k}[slot]" for k in range(elements)] + ["out_valid[c] = 1"]
+    )
     return template.format(
-        inputs=", ".join(f"x{k}" for k in range(len(values))) or "nothing",
+        inputs=", ".join(f"x{k}" for k in range(len(are_flags))) or "nothing",
         states=", ".join(f"s{k}" for k in range(elements)),
         initials=", ".join(f"z{k}" for k in range(elements)),
-        state=f"({', '.join(state)},)",
-        values=", ".join(values),
+        outs="out" if "result" in given else ", ".join(f"out{k}" for k in range(elements)),
+        state=state,
+        values=values,
+        added=f"merge({state}, ({values},))" if "merge" in given else f"accumulate({state}, times[row], {values})",
+        answer=outer_indent.join(line.format(state=state) for line in answer),
         keep_more=indent.join(f"put(s{k}, slot, more[{k}], {k})" for k in range(elements)),
         keep_less=indent.join(f"put(s{k}, slot, less[{k}], {k})" for k in range(elements)),
-        reset=reset_indent.join(f"s{k}[slot] = z{k}" for k in range(elements)),
+        reset=outer_indent.join(f"s{k}[slot] = z{k}" for k in range(elements)),
     )
 
 
@@ -185,15 +196,16 @@ def _kept_loop(user: Mapping[str, Function], source: str, choose: Callable[[dict
     described = {name: _describe(function, ()) for name, function in user.items()}
     text = repr((source, sorted(described.items()), sys.version_info[:2]))
     name = f"squill_user_{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
-    if name not in sys.modules:
-        module = types.ModuleType(name)
-        sys.modules[name] = module
-        module.__dict__.update(put=put, inlined=inlined)
-        for own_name, function in user.items():
-            module.__dict__[own_name] = _rebuilt(function, name)
-        exec(compile(source, f"{name}.py", "exec"), module.__dict__)  # noqa: S102 (our own text)
-        module.__dict__["kept_loop"] = kernel(choose(module.__dict__))
-    kept: Function = sys.modules[name].__dict__["kept_loop"]
+    # Shards on threads may ask for the same loop at once, and must not find a module that is half made.
+    with _making:
+        if name not in sys.modules:
+            sys.modules[name] = module = types.ModuleType(name)
+            module.__dict__.update(put=put, inlined=inlined)
+            for own_name, function in user.items():
+                module.__dict__[own_name] = _rebuilt(function, name)
+            exec(compile(source, f"{name}.py", "exec"), module.__dict__)  # noqa: S102 (our own text)
+            module.__dict__["kept_loop"] = kernel(choose(module.__dict__))
+        kept: Function = sys.modules[name].__dict__["kept_loop"]
     return kept
 
 

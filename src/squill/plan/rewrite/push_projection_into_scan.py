@@ -39,7 +39,7 @@ from squill.plan.routing import MulticastRouting
 __all__ = ["push_projection_into_scan"]
 
 Names = frozenset[str]
-ORDERED = frozenset({"first", "last", "collect_list", "top_k", "user"})
+ORDERED = frozenset({"first", "last", "collect_list", "top_k", "user", "user_states", "user_merge"})
 """Aggregates that see the whole payload, if only to put simultaneous events in order."""
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
 
-from squill.plan.aggregates import BoundAggregate
+from squill.plan.aggregates import BoundAggregate, UserAggregate
 from squill.plan.expression_text import dump_tree, load_tree, serialise
 from squill.plan.expressions import Expression, column
 from squill.plan.node import Node
@@ -22,6 +22,7 @@ WIDE = pl.Decimal(38, 0)
 """Holds the sum of any number of 64-bit integers: of some shards it may leave 64 bits where that of all does not."""
 WIDENED = (("wide", True),)
 NARROWED = (("narrow", True),)
+STATE_TYPES: dict[type, pl.DataType] = {bool: pl.Boolean(), int: pl.Int64(), float: pl.Float64()}
 NOT_SPLIT = (pl.Decimal, pl.Null)
 """A sum of Decimals may have too many digits on a shard and not in all; of nothing but nulls there is no type."""
 
@@ -44,7 +45,8 @@ def split_aggregate(node: Aggregate) -> SplitAggregate | None:
         aggregate(count()=sum(count()), m=sum(sum(x)) / sum(count_not_null(x)))
           aggregate(count()=count(), sum(x)=sum(x), count_not_null(x)=count_not_null(x))
 
-    Counts, sums, means and extremes are split; sums of long integers are kept wide until all of them are added.
+    Counts, sums, means and extremes are split, and so are users' aggregates with `merge`, whose states are sent; sums
+    of long integers are kept wide until all of them are added.
     Products may overflow on a shard and not in all, and variances would lose digits when they are put together
     from those of shards.
     """
@@ -74,6 +76,7 @@ class _Parts:
         self.after: list[BoundAggregate] = []
         self._taken = set(keys)
         self._names: dict[BoundAggregate, str] = {}
+        self._states: dict[BoundAggregate, tuple[Expression, ...]] = {}
         self._values: dict[BoundAggregate, str] = {}
 
     def part(self, call: BoundAggregate, kind: str, dtype: pl.DataType, options: Options = ()) -> Expression:
@@ -85,6 +88,22 @@ class _Parts:
             self.before.append(part)
             self.columns.append(column(part.placeholder, dtype).renamed(self._names[wanted]))
         return column(self._names[wanted], dtype)
+
+    def states(self, call: BoundAggregate, types: Sequence[pl.DataType]) -> tuple[Expression, ...]:
+        """Return the columns in which each shard has its state of a user's aggregate, one for each element."""
+        wanted = replace(call, kind="user_states", placeholder="", dtype=pl.Null())
+        if wanted not in self._states:
+            fields = {str(number): dtype for number, dtype in enumerate(types)}
+            part = replace(wanted, placeholder=f"__part_{len(self.before)}__", dtype=pl.Struct(fields))
+            self.before.append(part)
+            elements = []
+            for field, dtype in fields.items():
+                element = pl.col(part.placeholder).struct.field(field)
+                name = self._free_name(f"{call}[{field}]")
+                elements.append(Expression(serialise(element), name, dtype, (part.placeholder,)))
+            self.columns += elements
+            self._states[wanted] = tuple(column(item.name, item.dtype) for item in elements)
+        return self._states[wanted]
 
     def whole(self, part: Expression, kind: str, dtype: pl.DataType, options: Options = ()) -> pl.Expr:
         """Return the value of `kind` of all shards' values."""
@@ -98,6 +117,10 @@ class _Parts:
             options=options,
             dtype=dtype,
         )
+        return self.over_parts(wanted)
+
+    def over_parts(self, wanted: BoundAggregate) -> pl.Expr:
+        """Return the value of a call over what the shards found."""
         if wanted not in self._values:
             self._values[wanted] = f"__whole_{len(self.after)}__"
             self.after.append(replace(wanted, placeholder=self._values[wanted]))
@@ -135,6 +158,27 @@ def _mean(parts: _Parts, call: BoundAggregate) -> pl.Expr | None:
     return pl.when(count > 0).then(total.cast(pl.Float64) / count)
 
 
+def _user(parts: _Parts, call: BoundAggregate) -> pl.Expr | None:
+    if call.user is None or call.user.merge is None:
+        return None
+    types = _state_types(call.user)
+    if types is None:
+        return None
+    states = parts.states(call, types)
+    return parts.over_parts(replace(call, kind="user_merge", placeholder="", inputs=states, where=None))
+
+
+def _state_types(user: UserAggregate) -> list[pl.DataType] | None:
+    """Return the types of the state's elements; None when it is no tuple of numbers, which has no columns."""
+    try:
+        initial = user.init()
+    except Exception:  # noqa: BLE001 (whatever a user's function raises is told where the query runs)
+        return None
+    if not isinstance(initial, tuple) or not initial or any(type(item) not in STATE_TYPES for item in initial):
+        return None
+    return [STATE_TYPES[type(item)] for item in initial]
+
+
 def _part_of_sum(parts: _Parts, call: BoundAggregate) -> Expression:
     dtype = call.inputs[0].dtype
     if _may_leave_64_bits(dtype):
@@ -158,6 +202,7 @@ SPLITS: dict[str, Callable[[_Parts, BoundAggregate], pl.Expr | None]] = {
     "mean": _mean,
     "min": _extreme,
     "sum": _sum,
+    "user": _user,
 }
 
 
