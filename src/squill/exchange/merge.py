@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from squill.engine.batch import Batch, Int64s
-from squill.engine.columns import taken
 from squill.exchange.kernels.merge import merge_neighbours
 
 __all__ = ["merge_by_time", "merge_order", "merge_runs"]
@@ -50,20 +49,36 @@ def merge_runs(runs: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
 def merge_by_time(runs: Sequence[Sequence[Batch]], slices: int) -> list[Callable[[], list[Batch]]]:
     """Return functions that merge one slice of time each; their answers, one after the other, are the merged runs.
 
-    They may run at once. Slices have about as many rows as each other, unless many rows have one time.
+    They may run at once, each once: they let go of the runs' batches as these are merged. Slices have about as many
+    rows as each other, unless many rows have one time.
     """
     longest = max(runs, key=lambda run: sum(map(len, run)), default=())
     if slices < 2 or not longest or longest[0].is_timeless:
-        return [partial(_merged_list, runs)]
-    times = np.concatenate([batch.sync for batch in longest])
-    cuts = sorted({int(times[len(times) * k // slices]) for k in range(1, slices)})
+        return [partial(_merged_list, [list(run) for run in runs])]
+    cuts = sorted(set(_times_at_fractions(longest, slices)))
     bounds = [None, *cuts, None]
     parts = [[list(_between(run, low, high)) for run in runs] for low, high in pairwise(bounds)]
     return [partial(_merged_list, part) for part in parts]
 
 
-def _merged_list(runs: Sequence[Sequence[Batch]]) -> list[Batch]:
-    return list(merge_runs(runs))
+def _merged_list(runs: Sequence[list[Batch]]) -> list[Batch]:
+    return list(merge_runs([_handed_out(run) for run in runs]))
+
+
+def _handed_out(run: list[Batch]) -> Iterator[Batch]:
+    """Yield the batches, and keep none that has been asked for."""
+    run.reverse()
+    while run:
+        yield run.pop()
+
+
+def _times_at_fractions(run: Sequence[Batch], slices: int) -> Iterator[int]:
+    """Yield the times of the rows that cut a run into equal slices; nothing is put together for it."""
+    ends = np.cumsum([len(batch) for batch in run])
+    for k in range(1, slices):
+        row = int(ends[-1]) * k // slices
+        number = int(np.searchsorted(ends, row, side="right"))
+        yield int(run[number].sync[row - int(ends[number])])
 
 
 def _between(run: Sequence[Batch], low: int | None, high: int | None) -> Iterator[Batch]:
@@ -118,9 +133,10 @@ def _merged(pieces: Sequence[Batch]) -> Batch:
     together = Batch.concat(pieces)
     if together.is_timeless:
         return together
-    sync, rows = merge_order([piece.sync for piece in pieces])
-    other = together.duration if together.duration is not None else together.other[rows]
-    return Batch(sync, other, taken(together.columns, rows))
+    _, rows = merge_order([piece.sync for piece in pieces])
+    merged = together.take(rows)
+    merged.is_ordered = True
+    return merged
 
 
 def merge_order(runs: Sequence[Int64s]) -> tuple[Int64s, npt.NDArray[np.uint32]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -18,7 +19,7 @@ from squill.runtime.answer import CollectAnswer, Receipt
 from squill.runtime.progress import progress_bar
 from squill.runtime.report import RunReport, Work
 from squill.runtime.runtime import Runtime
-from squill.runtime.threads import run_on_threads
+from squill.runtime.threads import Checkpoint, run_on_threads
 from squill.runtime.ticket import RunTicket
 
 __all__ = ["Run", "collect", "run"]
@@ -60,11 +61,17 @@ def run(runtime: Runtime, plan: ShardedPlan, ticket: RunTicket) -> Run:
     return Run(frame, RunReport(works, time.perf_counter() - begin), ticket.id)
 
 
-def _answer(receipts: Sequence[Receipt], plan: ShardedPlan) -> pl.DataFrame:
+def _answer(receipts: list[Receipt], plan: ShardedPlan) -> pl.DataFrame:
+    """Return the rows of all shards, merged; the receipts are used up, so that no row is held twice for long."""
     node = plan.answer.root
     rows = sum(len(piece) for receipt in receipts for piece in receipt.pieces)
     threads = min(len(receipts), len(os.sched_getaffinity(0)), max(1, rows // ROWS_PER_THREAD))
     merges = merge_by_time([receipt.pieces for receipt in receipts], threads)
-    merged = run_on_threads([lambda _, merge=merge: merge() for merge in merges], threads)  # type: ignore[misc]
-    batches = [batch for part in merged for batch in part] or [Batch.empty(dict(node.schema))]
-    return pl.concat([result_frame(batch, node) for batch in batches], rechunk=False)
+    receipts.clear()
+
+    def frames(merge: Callable[[], list[Batch]], _: Checkpoint) -> list[pl.DataFrame]:
+        return [result_frame(batch, node) for batch in merge()]
+
+    parts = run_on_threads([partial(frames, merge) for merge in merges], threads)
+    found = [frame for part in parts for frame in part] or [result_frame(Batch.empty(dict(node.schema)), node)]
+    return pl.concat(found, rechunk=False)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -74,6 +75,18 @@ def test_rows_of_all_time_are_one_slice() -> None:
     rows = Batch.relational({"x": pl.Series("x", [1, 2])}, 2)
     (merge,) = merge_by_time([[rows], [rows]], 4)
     assert sorted(x for item in merge() for x in item.columns["x"]) == [1, 1, 2, 2]
+
+
+def test_merged_rows_let_go_of_what_they_were_made_of() -> None:
+    early, late = batch(1, 3), batch(5, 7)
+    first, second = weakref.ref(early.sync), weakref.ref(late.sync)
+    one, other = merge_by_time([[early, late], [batch(2, 4, 6, 8)]], 2)
+    del early, late
+    held = one()
+    assert (first() is None, second() is None) == (True, False)
+    held += other()
+    assert second() is None
+    assert [time for item in held for time in item.sync.tolist()] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_runs_that_do_not_overlap_are_forwarded_whole() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from squill.engine.kernels.jit import kernel
+from squill.engine.kernels.jit import inlined, kernel
 
 __all__ = ["order_by_lane", "partition_rows"]
 
@@ -30,6 +30,9 @@ def partition_rows(hashes: Array, lane_of: Array, lane: Array, begin: Array, ord
     else:
         for i in range(len(hashes)):
             lane[i] = lane_of[hashes[i] % shards]
+    if len(begin) == 3:
+        _order_two(lane, begin, order)
+        return
     for i in range(len(hashes)):
         begin[lane[i] + 1] += 1
     for s in range(1, len(begin)):
@@ -42,6 +45,21 @@ def partition_rows(hashes: Array, lane_of: Array, lane: Array, begin: Array, ord
     for s in range(len(begin) - 1, 0, -1):
         begin[s] = begin[s - 1]
     begin[0] = 0
+
+
+@inlined
+def _order_two(lane: Array, begin: Array, order: Array) -> None:
+    """Order rows of two lanes, whose places fit into registers: in memory each row would wait for the one before."""
+    seconds = 0
+    for i in range(len(lane)):
+        seconds += lane[i]
+    first, second = np.uint64(0), np.uint64(len(lane) - seconds)
+    begin[1], begin[2] = second, len(lane)
+    for i in range(len(lane)):
+        is_second = np.uint64(lane[i])
+        order[second if is_second else first] = i
+        second += is_second
+        first += np.uint64(1) - is_second
 
 
 @kernel
