@@ -8,6 +8,7 @@ runs the same epoch again from the states before.
 from __future__ import annotations
 
 import time as wall
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +19,12 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.state.belonging import Belonging
 from squill.engine.state.versions import Version
-from squill.errors import SquillError
+from squill.errors import CheckpointError, ShardError, SquillError
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
+from squill.plan.node import Node
 from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.movement import ShardInput
+from squill.plan.relayout import shards_in
 from squill.runtime.live.early import EarlyAnswers
 from squill.runtime.live.host import LivePlan, answer_frame, write_answer
 from squill.runtime.live.inputs import LiveInput, News, live_sources
@@ -40,7 +43,12 @@ SINK_PAUSE = 0.2
 
 
 class Runner(Protocol):
-    """Where shards live and work."""
+    """Where shards live and work.
+
+    ``tries``  how often an epoch is run in which a worker dies.
+    """
+
+    tries: int
 
     def read(self, orders: Sequence[ShardOrder]) -> list[dict[int, Seen]] | None:
         """Let shards take what is new; return how far the live inputs have come in each, by leaf.
@@ -70,12 +78,12 @@ class Runner(Protocol):
         ...
 
 
-def plan_as_json(plan: ShardedPlan, emit: str) -> Any:
+def plan_as_json(plan: ShardedPlan, root: Node, emit: str) -> Any:
     """Return what must be the same for a checkpoint to be gone on with."""
     belongings = [Belonging.of(fragment.root, emit).to_json() for fragment in plan.fragments]
     return {
         "fragments": [item["nodes"] for item in belongings],
-        "shards": [fragment.layout.shards for fragment in plan.fragments],
+        "shards": shards_in(root),
         "emit": emit,
         "state": belongings[0]["state"],
         "hash": belongings[0]["hash"],
@@ -198,6 +206,20 @@ class LiveDriver:
     def _clocks(self) -> dict[int, int]:
         return {number: self.position.clocks.get(number, MINUS_INFINITY) for number in self.inputs}
 
+    def is_completed(self) -> bool:
+        """Whether all inputs have come to their end."""
+        return self.position.is_final
+
+    def refuse_more(self) -> None:
+        """Raise when there is something new for a query that was completed."""
+        for number, item in self.inputs.items():
+            if not item.tells_offsets and item.news() is not None:
+                label = self.sources[number].label
+                raise CheckpointError(
+                    f"start: the query of this checkpoint was completed, and {label!r} has more rows",
+                    "use complete=False when there is more to come; for these rows give a fresh checkpoint.",
+                )
+
     # -- one epoch ------------------------------------------------------------------------------------------
 
     def step(self, *, is_final: bool = False) -> Done | None:
@@ -213,7 +235,7 @@ class LiveDriver:
         begin = wall.perf_counter()
         try:
             self._outside.about_to("begin")
-            reports = self._run(record)
+            reports = self._tried(record)
             answer = self._answered(record, reports)
         except BaseException:
             self._runner.forget()
@@ -272,6 +294,17 @@ class LiveDriver:
         for number in idle if awake else ():
             clocks[number] = max(clocks[number], min(awake))
         return clocks
+
+    def _tried(self, record: EpochRecord) -> list[ShardReport]:
+        """Run the epoch; again where a worker died, whose shards come from the checkpoint then."""
+        for left in range(self._runner.tries - 1, 0, -1):
+            try:
+                return self._run(record)
+            except ShardError as error:
+                self._runner.forget()
+                self._runner.epoch_over(record.number)
+                warnings.warn(f"epoch {record.number} is tried again, {left} more times at most: {error}", stacklevel=2)
+        return self._run(record)
 
     def _run(self, record: EpochRecord) -> list[ShardReport]:
         reports: list[ShardReport] = []

@@ -215,12 +215,15 @@ class LiveQuery:
 
     def _until_end(self) -> str:
         driver = self._driver
+        if driver.is_completed():
+            driver.refuse_more()
+            return "completed"
         for item in driver.inputs.values():
             item.begin(self._wake.set, every=self._every, until_now=self._until_now)
         while not self._stop.is_set():
             begin = wall.monotonic()
             self._wake.clear()
-            if driver.position.is_final:
+            if driver.is_completed():
                 return "completed"
             is_over = self._until_now and all(item.is_over for item in driver.inputs.values())
             done = self.step()

@@ -20,6 +20,8 @@ T = TypeVar("T")
 class LocalRunner:
     """Shards that this process holds; rows move by reference."""
 
+    tries = 1
+
     def __init__(self, plan: LivePlan, threads: int, stop: Event) -> None:
         self._host = ShardHost(plan)
         self._threads = threads

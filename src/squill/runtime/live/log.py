@@ -25,7 +25,7 @@ from squill.plan.fingerprint import difference
 from squill.runtime.driver_lock import DriverLock
 from squill.runtime.stored_answer import sync_to_disk
 
-__all__ = ["Commit", "EpochLog", "EpochRecord", "MemoryLog"]
+__all__ = ["Commit", "EpochLog", "EpochRecord", "MemoryLog", "shards_of_checkpoint"]
 
 FORMAT = 1
 KEPT = 50
@@ -218,6 +218,15 @@ class EpochLog(MemoryLog):
 
     def _commit_path(self, number: int) -> Path:
         return self.folder / "commits" / f"{number:08}"
+
+
+def shards_of_checkpoint(folder: Path) -> list[int] | None:
+    """Return how many shards the query of a checkpoint has, source by source and movement by movement, if it is one."""
+    whose = folder / "QUERY"
+    if not whose.is_file():
+        return None
+    shards: list[int] = _read(whose).get("plan", {}).get("shards", [])
+    return shards
 
 
 def _unusable(folder: Path, error: OSError) -> CheckpointError:

@@ -14,11 +14,12 @@ from squill.errors import PlanError, UnsupportedOperatorError
 from squill.plan.build.sources import wall_seconds
 from squill.plan.fragments import fragments_of
 from squill.plan.node import Node
+from squill.plan.relayout import is_flat, shards_in, with_shards
 from squill.runtime.live.driver import LiveDriver, plan_as_json
 from squill.runtime.live.handle import LiveQuery
 from squill.runtime.live.host import LivePlan
 from squill.runtime.live.inputs import LiveInput, live_sources
-from squill.runtime.live.log import EpochLog, MemoryLog
+from squill.runtime.live.log import EpochLog, MemoryLog, shards_of_checkpoint
 from squill.runtime.live.outside import Outside, World
 from squill.runtime.live.sinks import sink_for
 from squill.runtime.runtime import Runtime
@@ -53,11 +54,12 @@ def prepare_live(
         )
     if bootstrap is not None:
         raise UnsupportedOperatorError("start: bootstrap= is not there yet", "leave it out.")
+    folder = None if checkpoint is None else Path(checkpoint).absolute()
+    root = _on_its_shards(root, folder, runtime)
     plan = fragments_of(root)
     sources = live_sources(plan.fragments)
     if not sources:
         raise PlanError("start: no source of this plan is live", "use collect(), or read it with cluster.stream(…).")
-    folder = None if checkpoint is None else Path(checkpoint).absolute()
     clean_up: Callable[[], object] = lambda: None  # noqa: E731
     if folder is None and not runtime.keeps_state:
         folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
@@ -67,7 +69,7 @@ def prepare_live(
     log = (
         MemoryLog()
         if folder is None
-        else EpochLog(folder, plan_as_json(plan, f"{emit}, speculate" if speculate else emit))
+        else EpochLog(folder, plan_as_json(plan, root, f"{emit}, speculate" if speculate else emit))
     )
     chosen = sink_for(sink, runtime.session)
     stop = threading.Event()
@@ -88,6 +90,15 @@ def prepare_live(
     return LiveQuery(
         driver, chosen, stop, every=seconds, until_now=until_now, complete=complete, on_end=clean_up, outside=outside
     )
+
+
+def _on_its_shards(root: Node, folder: Path | None, runtime: Runtime) -> Node:
+    """Return the plan on as many shards as its checkpoint has states of: on whatever cluster, these are its shards."""
+    known = None if folder is None else shards_of_checkpoint(folder)
+    mine = shards_in(root)
+    if known is None or known == mine or len(known) != len(mine) or not is_flat(root):
+        return root
+    return with_shards(root, known, runtime.layout_of)
 
 
 def _checked(

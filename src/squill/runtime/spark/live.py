@@ -151,6 +151,8 @@ def _line(wave: LiveWave, number: int, attempt: int) -> dict[str, bytes]:
 class SparkRunner:
     """Runs the waves of a live query as Spark jobs; rows move as files under `folder`, which all machines see."""
 
+    tries = 3
+
     def __init__(
         self, session: Any, plan: LivePlan, folder: Path, query: str, stop: Event, compression: str | None
     ) -> None:

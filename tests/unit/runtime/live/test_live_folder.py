@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.runtime.live.handle import LiveQuery
 from squill.sharded import ShardedStream
 
 HOUR = 100
@@ -121,3 +122,39 @@ def test_pushed_rows_run_through_the_same_plan(tmp_path: Path) -> None:
         wanted = _windows(cluster.from_frame(frame, start="t")).collect(sort=True)
     assert query.status() == "completed"
     assert _sorted(pl.concat(given)).equals(wanted)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 4)])
+def test_a_query_goes_on_with_its_shards_on_a_cluster_of_another_size(tmp_path: Path, before: int, after: int) -> None:
+    rows = _files(tmp_path / "in", 4)
+    for cores, complete in ((before, False), (after, True)):
+        with sq.local(cores=cores) as cluster:
+            clicks = cluster.stream(tmp_path / "in", start="t", files_per_epoch=2)
+            query = _windows(clicks).start(
+                str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True, complete=complete
+            )
+            query.wait()
+            wanted = _windows(cluster.from_frame(rows, start="t")).collect(sort=True)
+    assert _sorted(query.stable().frame).equals(wanted)
+    states = {item.name for item in (tmp_path / "ck" / "state").iterdir()}
+    assert len([name for name in states if name.startswith("1-")]) == before
+
+
+def test_a_completed_query_is_not_gone_on_with(tmp_path: Path) -> None:
+    _files(tmp_path / "in", 2)
+    with sq.local(cores=1) as cluster:
+
+        def start() -> LiveQuery:
+            clicks = cluster.stream(tmp_path / "in", start="t")
+            query = _windows(clicks).start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True)
+            query.wait()
+            return query
+
+        whole = start().stable().frame
+        again = start()
+        assert again.status() == "completed"
+        assert again.stable().frame.equals(whole)
+        pl.DataFrame({"t": [900], "k": [1], "x": [1]}).write_parquet(tmp_path / "in" / "more.parquet")
+        with pytest.raises(sq.errors.CheckpointError, match="was completed, and 'in' has more rows"):
+            start()
+    assert _sorted(pl.read_parquet(tmp_path / "out" / "*.parquet")).equals(_sorted(whole))
