@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -74,3 +76,31 @@ def test_what_is_no_live_source_is_refused(spark_cluster: sq.Cluster) -> None:
     pushed = sq.source({"t": pl.Int64}, start="t")
     with pytest.raises(sq.errors.PlanError, match="Spark's tasks cannot read them"):
         spark_cluster.stream(pushed).query(lambda s: s.count()).start(print)
+
+
+@pytest.mark.filterwarnings("ignore:epoch 2 is tried again")
+def test_an_epoch_in_which_a_worker_dies_is_run_again(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    folder, mark = tmp_path / "in", tmp_path / "died"
+    folder.mkdir()
+    rows = pl.DataFrame({"t": range(90), "k": [n % 3 for n in range(90)]})
+    for number, part in enumerate(rows.iter_slices(30)):
+        part.write_parquet(folder / f"{number}.parquet")
+
+    def die_once(frame: pl.DataFrame) -> pl.DataFrame:
+        if 40 in frame["at"] and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return frame
+
+    def marked(clicks: sq.ShardedStream) -> sq.ShardedStream:
+        placed = clicks.rekey("k").redistribute()
+        return placed.query(lambda s: s.with_columns(at=sq.start()).map_batches(die_once).tumbling_window(20).count())
+
+    clicks = spark_cluster.stream(folder, start="t", files_per_epoch=1)
+    query = marked(clicks).start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True)
+    query.wait()
+    assert mark.exists()
+    with sq.local(cores=1) as local:
+        wanted = marked(local.from_frame(rows, start="t")).collect(sort=True)
+    found = query.stable().frame
+    assert found.sort(found.columns).equals(wanted)
