@@ -140,7 +140,7 @@ class ShardedStream:
         `to` is the number of shards, as many as before unless told, or another cluster, whose shards the rows go to
         and where the plan goes on. `scope` bounds who a shard sends to: "local"
         those of its machine, "global" those of its local index on other machines. `channel` is what carries the
-        rows on Spark, "files" or "shuffle".
+        rows of this movement on Spark, "files" or "shuffle"; the cluster's own choice unless told.
         """
         here, target = self._target(to, scope, channel, "redistribute")
         return here._with(movement.redistribute(here._node, here._keys, target))
@@ -190,12 +190,16 @@ class ShardedStream:
     ) -> tuple[ShardedStream, movement.Target]:
         """Return what is to be moved, which another cluster brings to itself first, and where it is to go."""
         if to is None or isinstance(to, int):
-            layout = self._layout if to is None else self._cluster.layout(to, operator)
-            return self, movement.Target(self._layout, layout, scope, channel, operator)
-        if not hasattr(to, "runtime"):
+            here, layout = self, self._layout if to is None else self._cluster.layout(to, operator)
+        elif not hasattr(to, "runtime"):
             raise PlanError(f"{operator}: to={to!r} is no place", "give a number of shards, or a cluster.")
-        here = self if to is self._cluster else ShardedStream(to, self._elsewhere(to, operator), self._keys)
-        return here, movement.Target(here._layout, to.layout(), scope, channel, operator)
+        else:
+            here = self if to is self._cluster else ShardedStream(to, self._elsewhere(to, operator), self._keys)
+            layout = to.layout()
+        target = movement.Target(here._layout, layout, scope, channel, operator)
+        if channel is not None:
+            here._cluster.runtime.refuse_channel(channel, operator)
+        return here, target
 
     def _elsewhere(self, to: Cluster, operator: str) -> Node:
         return movement.split(elsewhere_source(self, self._node, operator), to.layout())

@@ -92,10 +92,15 @@ def test_progress_through_the_shuffle_is_told_by_spark(
     monkeypatch.setattr("squill.runtime.progress.POLL_SECONDS", 0.001)
     seen: list[Progress] = []
     cluster = sq.spark(session_of(spark_cluster), machines=2, channel="shuffle")
-    plan = CASES["integer keys, microseconds in a zone"].sharded(cluster).plan
+    case = CASES["integer keys, microseconds in a zone"]
+    plan = case.sharded(cluster).plan
     cluster.runtime.run(fragments_of(plan), CollectAnswer(), seen.append)
     assert {(item.stage, item.stages, item.shards) for item in seen} == {(1, 2, 2), (2, 2, 2)}
     assert [item.stage for item in seen] == sorted(item.stage for item in seen)
+    assert seen[0].rows == 0
+    read = {item.rows for item in seen if item.stage == 2}
+    assert len(read) == 1, "only the first stage reads"
+    assert 0 < read.pop() <= case.frame.height  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("channel", ["files", "shuffle"])
@@ -111,7 +116,8 @@ def test_bar_on_a_terminal(spark_cluster: sq.Cluster, monkeypatch: pytest.Monkey
     CASES["integer keys, microseconds in a zone"].sharded(cluster).collect()
     written = terminal.getvalue()
     assert "stage 2 of 2" in written
-    assert "of 2 shards" in written
+    assert "of 2 shards, " in written
+    assert " rows" in written
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1, "the cursor is there again"
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import NumericOverflowError, ShardError
+from squill.errors import ClusterError, NumericOverflowError, PlanError, ShardError
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.testing import assert_same_events
 from tests.spark.shared import runtime_of
@@ -81,6 +81,67 @@ def test_plans_of_the_paper_agree(
     ads = cluster.from_frame(ADS).rekey("ad")
     assert_same_events({**AGGREGATES, **JOINS}[name](clicks, ads).collect(), expected(name))
     assert list(tmp_path.iterdir()) == []
+
+
+MIXED: dict[str, Plan] = {
+    "files, then the shuffle": lambda clicks, _: (
+        clicks.reshard(3, channel="files").redistribute(4, channel="shuffle").query(counted)
+    ),
+    "the shuffle, then files": lambda clicks, _: (
+        clicks.query(counted).redistribute(scope="global", channel="shuffle").query(summed).redistribute().query(summed)
+    ),
+    "inside a machine, then the shuffle": lambda clicks, _: (
+        clicks.redistribute(scope="local").query(counted).redistribute(channel="shuffle").query(summed)
+    ),
+    "two inputs": lambda clicks, ads: clicks.redistribute().query(ads.redistribute(channel="shuffle"), _join),
+    "two inputs, the other way": lambda clicks, ads: clicks.redistribute(channel="shuffle").query(
+        ads.redistribute(channel="files"), _join
+    ),
+    "a copy by files": lambda clicks, ads: clicks.reshard(3, channel="shuffle").query(
+        ads.broadcast(3, channel="files"), _join
+    ),
+    "rows of two stages": lambda clicks, ads: (
+        clicks.redistribute(channel="shuffle")
+        .query(ads.reshard(channel="shuffle").redistribute(channel="files"), _join)
+        .redistribute(2, channel="files")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_every_movement_has_a_channel_of_its_own(spark_cluster: sq.Cluster, tmp_path: Path, name: str) -> None:
+    cluster = cluster_of(spark_cluster, (2, 2), "files", tmp_path)
+    clicks = cluster.from_frame(CLICKS, start="t").rekey("ad")
+    ads = cluster.from_frame(ADS).rekey("ad")
+    found = MIXED[name](clicks, ads)
+    assert_same_events(found.collect(), expected("a" if "n" in found.schema else "broadcast"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_by_files_and_through_the_shuffle_at_once(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    """Of two ways of the same rows one leaves files; numbers that Arrow has not go either way."""
+
+    def with_files(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(files=pl.lit(len(list(tmp_path.rglob("t*.arrow")))))
+
+    cluster = cluster_of(spark_cluster, (2, 1), "shuffle", tmp_path)
+    big = CLICKS.with_columns(big=pl.col("price").cast(pl.Int128) * 10**30)
+    rows = cluster.from_frame(big, start="t").rekey("ad")
+    both = rows.redistribute(channel="files").union(rows.redistribute(3, channel="shuffle").reshard(2))
+    found = both.query(lambda s: s.map_batches(with_files, schema={**both.schema, "files": pl.Int32})).collect()
+    assert found["files"].unique().to_list() == [2], "one of each sender"
+    some = sq.from_frame(big, start="t")
+    assert_same_events(found.drop("files"), some.union(some).collect())
+    with pytest.raises(PlanError, match="to_spark: the column 'big' is Int128"):
+        both.to_spark()
+    assert both.query(lambda s: s.drop("big")).to_spark().count() == 2 * ROWS
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_need_a_folder(spark_cluster: sq.Cluster) -> None:
+    rows = cluster_of(spark_cluster, (2, 1), None, None).from_frame(CLICKS, start="t").rekey("ad")
+    with pytest.raises(ClusterError, match="redistribute: channel='files' needs a folder that all machines"):
+        rows.redistribute(channel="files")
 
 
 def test_other_movements_and_a_stream_sent_two_ways(spark_cluster: sq.Cluster, tmp_path: Path) -> None:

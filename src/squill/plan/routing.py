@@ -62,7 +62,8 @@ class Routing:
     def __str__(self) -> str:
         how = "" if self.scope == FLAT else f", {self.scope}"
         by = f" by {', '.join(self.columns)}" if self.columns else ""
-        return f"{self.verb}{by} to {self.layout}{how}"
+        over = "" if self.channel is None else f", by {self.channel}"
+        return f"{self.verb}{by} to {self.layout}{how}{over}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,6 +67,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def refuse_channel(self, channel: str, operator: str) -> None:
+        """Raise when rows cannot move that way here."""
+        ...
+
     def run_place(self, run_id: str) -> Path | None:
         """Return where a run keeps what it has done so far, if it does: another driver can go on from there."""
         ...

@@ -107,6 +107,9 @@ class LocalRuntime:
     def run_place(self, run_id: str) -> None:
         return None
 
+    def refuse_channel(self, channel: str, operator: str) -> None:
+        """Rows pass by reference, whatever a plan says of Spark."""
+
     def check(self) -> str:
         return f"{self.describe()}: nothing is needed elsewhere"
 

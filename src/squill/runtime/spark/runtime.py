@@ -11,7 +11,7 @@ import os
 import pickle
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from squill.plan.live import StreamingTable
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.schema import Schema
 from squill.plan.serialise import dumps
-from squill.plan.stages import Stage, waves_of
+from squill.plan.stages import Stage, stages_of, waves_of
 from squill.runtime.answer import Answer, OnReceipt, Receipt, handed_over
 from squill.runtime.estimate import known_rows
 from squill.runtime.hosts import HostsOf
@@ -53,7 +53,7 @@ from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows, 
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.near import hadoop_hosts, task_rows
 from squill.runtime.spark.results import WaveResults
-from squill.runtime.spark.shuffle import ShuffleRun, answer_table
+from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
 from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
     ANSWER,
@@ -147,8 +147,9 @@ class SparkRuntime:
             if ticket.left is not None:
                 ticket.scope.enter_context(ticket.left[0])
                 receipts = self._go_on(jobs, *ticket.left, lambda: None, answer, on_progress, on_receipt, done)
-            elif self.folder is None or self._goes_by_shuffle(plan):
-                run = ShuffleRun(self.session, jobs, plan, answer, self._compression, self.hosts_of)
+            elif self.folder is None or "shuffle" in (ways := self._ways(plan)).values():
+                by_files = ByFiles() if self.folder is None else self._by_files(ways, self.folder, ticket)
+                run = ShuffleRun(self.session, jobs, plan, answer, self._compression, self.hosts_of, by_files)
                 receipts = run.receipts(on_progress, on_receipt, done)
             else:
                 begun = self._begun(plan, self.folder, ticket)
@@ -159,10 +160,7 @@ class SparkRuntime:
 
     def _begun(self, plan: ShardedPlan, base: Path, ticket: RunTicket) -> tuple[RunFolder, Order, KnownRows]:
         """Return the folder of a run that begins, which goes with the ticket, what is to be done, and over how much."""
-        if not self._is_cleaned:
-            remove_old_runs(base)
-            self._is_cleaned = True
-        folder = ticket.scope.enter_context(RunFolder.make(base, ticket))
+        folder = self._new_folder(base, ticket)
         try:
             plan = spooled(plan, folder.files)
         except (PySparkException, Py4JError) as error:
@@ -171,6 +169,12 @@ class SparkRuntime:
         if ticket.request is not None:
             folder.keep(order)
         return folder, order, partial(known_rows, plan)
+
+    def _new_folder(self, base: Path, ticket: RunTicket) -> RunFolder:
+        if not self._is_cleaned:
+            remove_old_runs(base)
+            self._is_cleaned = True
+        return ticket.scope.enter_context(RunFolder.make(base, ticket))
 
     def _order(self, plan: ShardedPlan, folder: RunFolder, request: object) -> Order:
         with explained(folder.path):
@@ -249,9 +253,24 @@ class SparkRuntime:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.spark(…).")
 
-    def _goes_by_shuffle(self, plan: ShardedPlan) -> bool:
-        """Whether rows move through Spark's shuffle; one movement that is to is enough for all."""
-        return "shuffle" in {channel.routing.channel or self._channel for channel in plan.channels.values()}
+    def refuse_channel(self, channel: str, operator: str) -> None:
+        if channel == "files" and self.folder is None:
+            raise ClusterError(
+                f"{operator}: channel='files' needs a folder that all machines and this process see",
+                'give one: sq.spark(session, folder="/mnt/shared"), or leave channel out.',
+            )
+
+    def _ways(self, plan: ShardedPlan) -> dict[int, str]:
+        """Return by channel how its rows go, of those that leave a machine."""
+        leaving = {channel for stage in stages_of(plan) for channel in stage.outputs}
+        return {number: plan.channels[number].routing.channel or self._channel for number in leaving}
+
+    def _by_files(self, ways: Mapping[int, str], base: Path, ticket: RunTicket) -> ByFiles:
+        """Return which channels of a run through the shuffle go by files; their folder goes with the ticket."""
+        channels = frozenset(number for number, way in ways.items() if way == "files")
+        if not channels:
+            return ByFiles()
+        return ByFiles(channels=channels, folder=str(self._new_folder(base, ticket).files))
 
     def _job(self, stage: Stage, sent: dict[int, pa.Table], files: Path, order: Order, answer: Answer) -> StageJob:
         """Return the job; a plan goes to every task of it, a shard's rows only to its own."""

@@ -1,12 +1,13 @@
 """A whole plan as one Spark job, whose stages are Spark's own: rows move as parcels through its shuffle.
 
 Works wherever Spark does: nothing but the shuffle is shared between machines. Spark keeps the retries and the
-lineage. The driver gets the answer as parcels too.
+lineage. The driver gets the answer as parcels too. Movements that are to go by files do, where there is a folder.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,17 +19,20 @@ from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import PlanError
 from squill.exchange.codec import decode
-from squill.plan.fragments import ShardedPlan, sources_of
+from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.nodes import FrameSource
 from squill.plan.nodes.tables import TableSource
 from squill.plan.serialise import dumps
 from squill.plan.stages import waves_of
+from squill.plan.storable import refuse_unstorable
 from squill.runtime.answer import Answer, CollectAnswer, OnReceipt, Receipt, handed_over
+from squill.runtime.estimate import known_rows
 from squill.runtime.hosts import HostsOf
 from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
 from squill.runtime.spark.carried import carried_error
 from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows
+from squill.runtime.spark.kinds import is_connect
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.parcels import ParcelReader, Spool
 from squill.runtime.spark.shuffle_task import (
@@ -43,7 +47,18 @@ from squill.runtime.spark.shuffle_task import (
 from squill.runtime.spark.tables import answer_schema, as_frames, spark_frame, tables_of, wanted_rows
 from squill.runtime.splits import splits_of_fragment, stage_without_rows, without_rows
 
-__all__ = ["ShuffleRun", "answer_table"]
+__all__ = ["ByFiles", "ShuffleRun", "answer_table"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByFiles:
+    """The channels whose rows go by files all the same, and the folder for them, which all machines see."""
+
+    channels: frozenset[int] = frozenset()
+    folder: str = ""
+
+
+ALL_THROUGH_THE_SHUFFLE = ByFiles()
 
 
 class ShuffleRun:
@@ -57,6 +72,7 @@ class ShuffleRun:
         answer: Answer,
         compression: str | None,
         hosts_of: HostsOf | None = None,
+        by_files: ByFiles = ALL_THROUGH_THE_SHUFFLE,
     ) -> None:
         self._session = session
         self._jobs = jobs
@@ -64,6 +80,8 @@ class ShuffleRun:
         self._answer = answer
         self._compression = compression
         self._hosts_of = hosts_of
+        self._by_files = by_files
+        self._rows_read: Any = None
         leaves = [source for fragment in plan.fragments for source in sources_of(fragment.root)]
         self._sent_before = sum(any(isinstance(leaf, kind) for leaf in leaves) for kind in (FrameSource, TableSource))
 
@@ -74,13 +92,19 @@ class ShuffleRun:
         schema = self._plan.answer.root.schema
         tasks = sum(stage.layout.machines for stage in waves_of(self._plan)[-1])
         filling = filler_rows(self._session, tasks) if on_receipt is not None else 0
-        table = _answer_parcels(self._session, self._plan, self._answer, self._compression, self._hosts_of, filling)
+        if on_progress is not None and not is_connect(self._session):
+            # What tasks add is here once they are done; Spark Connect has no such counts.
+            self._rows_read = self._session.sparkContext.accumulator(0)
+        job, parcels = _job(
+            as_frames(self._plan), self._answer, self._compression, self._hosts_of, filling, self._by_files
+        )
+        table = _answer_parcels(self._session, tables_of(self._plan), job, parcels, self._rows_read)
         found: list[Receipt] = []
         # Without anybody who takes them, all rows are in memory in the end.
         with Spool(is_taken=on_receipt is not None) as spool:
             reader = ParcelReader(spool, works)
             try:
-                with reporting(self._look, on_progress, lambda: None):
+                with reporting(self._look, on_progress, partial(known_rows, self._plan)):
                     for receipt, kept in self._jobs.read(table, reader.read):
                         pieces = [decode(spool.take(place), schema) for place in kept]
                         found.append(handed_over(replace(receipt, pieces=pieces), on_receipt))
@@ -98,7 +122,8 @@ class ShuffleRun:
         at = min(max(over, 0), len(waves) - 1)
         shards = sum(len(stage.fragments) * stage.layout.shards for stage in waves[at])
         part = max((done / tasks for done, tasks in stages if done < tasks), default=0.0) if over >= 0 else 0.0
-        return Progress(stage=at + 1, stages=len(waves), done=int(part * shards), shards=shards)
+        rows = None if self._rows_read is None else self._rows_read.value
+        return Progress(stage=at + 1, stages=len(waves), done=int(part * shards), shards=shards, rows=rows)
 
 
 def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts_of: HostsOf | None = None) -> Any:
@@ -108,22 +133,22 @@ def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts
         raise PlanError(
             f"to_spark: the columns {', '.join(node.codecs)} hold Python objects", "drop them, or collect() instead."
         )
+    refuse_unstorable(node.schema, "to_spark")
     empty = result_frame(Batch.empty(dict(node.schema)), node)
     schema = answer_schema(empty)
     make_rows = partial(rows_of_answer, dumps(node), spark_frame(empty).to_arrow().schema)
-    return _answer_parcels(session, plan, CollectAnswer(), compression, hosts_of).mapInArrow(make_rows, schema)
+    # Its rows may be asked for at any time, when files would be gone: everything goes through the shuffle.
+    job, parcels = _job(as_frames(plan), CollectAnswer(), compression, hosts_of)
+    return _answer_parcels(session, tables_of(plan), job, parcels).mapInArrow(make_rows, schema)
 
 
 def _answer_parcels(
     session: Any,
-    plan: ShardedPlan,
-    answer: Answer,
-    compression: str | None,
-    hosts_of: HostsOf | None,
-    filling: int = 0,
+    tables: Sequence[tuple[Fragment, int, TableSource]],
+    job: ShuffleJob,
+    parcels: list[pa.RecordBatch],
+    rows_read: Any = None,
 ) -> Any:
-    tables = tables_of(plan)
-    job, parcels = _job(as_frames(plan), answer, compression, hosts_of, filling)
     job_bytes = dumps(job)
     rows = _first_rows(session, job, parcels)
     for fragment, leaf, source in tables:
@@ -133,12 +158,17 @@ def _answer_parcels(
         if wave or tables:
             placed = rows.repartitionById(job.tasks(wave), "target")
             rows = placed.sortWithinPartitions("first", "kind", "sender", "number")
-        rows = rows.mapInArrow(partial(run_shuffle_task, job_bytes, wave), PARCEL_DDL)
+        rows = rows.mapInArrow(partial(run_shuffle_task, job_bytes, wave, rows_read), PARCEL_DDL)
     return rows
 
 
 def _job(
-    plan: ShardedPlan, answer: Answer, compression: str | None, hosts_of: HostsOf | None, filling: int
+    plan: ShardedPlan,
+    answer: Answer,
+    compression: str | None,
+    hosts_of: HostsOf | None,
+    filling: int = 0,
+    by_files: ByFiles = ALL_THROUGH_THE_SHUFFLE,
 ) -> tuple[ShuffleJob, list[pa.RecordBatch]]:
     """Return the job, which every task gets, and the rows of frames, of which each shard gets its own."""
     splits = {place: parts for fragment in plan.fragments for place, parts in splits_of_fragment(fragment, hosts_of)}
@@ -151,6 +181,8 @@ def _job(
         compression=compression,
         answer=answer,
         filling=filling,
+        files=by_files.channels,
+        folder=by_files.folder,
     )
     parcels = [
         row

@@ -5,6 +5,9 @@ number of the task that is to have it. Parcels come ordered by the time of their
 promise that no earlier row follows, and shards merge what they receive while it is still coming, in as much
 memory as parcels overlap in time.
 
+A movement may go by files all the same: then the rows lie in a file of the sender's, and the parcel has the lines
+of the manifest, of the attempt that Spark has accepted. Those come before all rows.
+
 What is meant for a later wave, or for the driver, is handed on as it is. An error that would come again on every
 attempt travels to the driver as a parcel; any other is raised, with itself in its text, where the driver finds it.
 """
@@ -18,6 +21,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +34,9 @@ from squill.engine.egress import result_frame
 from squill.errors import InternalError, SquillError
 from squill.exchange.codec import decode, encode
 from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader
+from squill.exchange.merge import merge_runs
 from squill.exchange.scatter import Outbox
+from squill.exchange.segments import Run, SegmentWriter, read_run
 from squill.plan.fragments import Channel, Fragment, sources_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
@@ -46,7 +52,7 @@ from squill.runtime.shard import BatchInbox, Inbox, read_split
 from squill.runtime.spark.carried import carrying
 from squill.runtime.spark.jobs import filler
 from squill.runtime.spark.tables import spark_frame
-from squill.runtime.spark.task import MAY_PASS
+from squill.runtime.spark.task import MAY_PASS, file_name
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY
 
@@ -73,10 +79,10 @@ PARCEL_DDL = (
     "wave int, target int, kind int, place int, leaf int, receivers binary, sender int, number int, first bigint, "
     "data binary"
 )
-FRAME, BATCH, ANSWER, ERROR, RECEIPT, WORK = range(6)
+FRAME, BATCH, ANSWER, ERROR, RECEIPT, WORK, RUNS = range(7)
 """Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error
 of task `sender` of wave `place`; what a shard of the answer has to report beside its rows, and after them; what a
-shard did."""
+shard did; where rows of channel `place` lie in files."""
 DRIVER = -1
 """The wave of what the driver is to have."""
 
@@ -96,6 +102,7 @@ class ShuffleJob:
     ``splits``   by (fragment, leaf) what each shard reads; the rows of frames come as parcels.
     ``answer``   what becomes of the rows of the last fragment.
     ``filling``  how many rows of filling each task of the last wave adds, so that the driver has the others at once.
+    ``files``    the channels whose rows go by files, in `folder`.
     """
 
     waves: tuple[tuple[Stage, ...], ...]
@@ -105,6 +112,8 @@ class ShuffleJob:
     compression: str | None
     answer: Answer
     filling: int = 0
+    files: frozenset[int] = frozenset()
+    folder: str = ""
 
     def tasks(self, wave: int) -> int:
         return sum(stage.layout.machines for stage in self.waves[wave])
@@ -215,21 +224,30 @@ def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.Re
             yield from frame.to_arrow().cast(schema).to_batches(max_chunksize=ROWS_FOR_SPARK)
 
 
-def run_shuffle_task(job_bytes: bytes, wave: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function of the task: parcels in, parcels out."""
+def run_shuffle_task(
+    job_bytes: bytes, wave: int, rows_read: Any, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The function of the task: parcels in, parcels out. `rows_read` is Spark's count of them for who looks on."""
     job: ShuffleJob = loads(job_bytes)
     context = TaskContext.get()
     assert context is not None
     stage, machine = job.stage(wave, context.partitionId())
     task = _Task(job, wave, stage, machine, context.taskAttemptId())
     yield from task.run(batches)
+    if rows_read is not None:
+        rows_read.add(sum(work.rows_read for work in task.machine.works))
 
 
 @dataclass
 class _Arrived:
-    """What has come for the shards of this machine that is not rows of a channel."""
+    """What has come for the shards of this machine that is not rows of a channel; it comes before those.
+
+    ``frames``  by fragment, leaf and shard.
+    ``runs``    by channel and shard where its rows lie.
+    """
 
     frames: dict[tuple[int, int, int], list[pl.DataFrame]] = field(default_factory=dict)
+    runs: dict[tuple[int, int], list[Run]] = field(default_factory=dict)
     is_all: bool = False
 
 
@@ -238,6 +256,7 @@ class _Task:
         self.job = job
         self.wave = wave
         self.stage = stage
+        self.attempt = attempt
         self.shards = stage.layout.shards_of(machine)
         self.machine = Machine(
             stage.fragments,
@@ -260,7 +279,7 @@ class _Task:
             (channel, shard, fragment.number): Mailbox(flow, range(self.job.senders[channel]))
             for fragment in self.stage.fragments
             for channel in fragment.inputs
-            if channel is not None and channel not in self.stage.inner
+            if channel is not None and channel not in self.stage.inner and channel not in self.job.files
             for shard in self.shards
         }
 
@@ -322,15 +341,19 @@ class _Task:
                 elif row["kind"] == FRAME:
                     place = (row["place"], row["leaf"], row["sender"])
                     self.arrived.frames.setdefault(place, []).append(pl.read_ipc(io.BytesIO(row["data"])))
+                elif row["kind"] == RUNS:
+                    for run in pickle.loads(row["data"]):  # noqa: S301  (written by our own task)
+                        self.arrived.runs.setdefault((run.channel, run.receiver), []).append(run)
                 else:
                     self._deliver(row)
         self.machine.flow.change(self._all_arrived)
 
     def _all_arrived(self) -> None:
-        self.arrived.is_all = True
         self._tell(INFINITY)
 
     def _tell(self, t: int) -> None:
+        """Let time come to t, as rows do, so that nothing but rows follows; the caller has the flow's lock."""
+        self.arrived.is_all = True
         for mailbox in self.mailboxes.values():
             for sender in mailbox.clocks:
                 mailbox.tell(sender, t)
@@ -348,33 +371,54 @@ class _Task:
 
     @contextmanager
     def _open_ports(self, fragment: Fragment, shard: int) -> Iterator[Ports]:
-        yield _ShufflePorts(self, fragment, shard)
+        if not any(channel.number in self.job.files for channel in fragment.outputs):
+            yield _ShufflePorts(self, fragment, shard)
+            return
+        path = Path(self.job.folder) / file_name(self.stage.number, fragment.number, shard, self.attempt)
+        identity = {"fragment": fragment.number, "shard": shard, "attempt": self.attempt}
+        with SegmentWriter(path, **identity, compression=self.job.compression) as writer:
+            yield _ShufflePorts(self, fragment, shard, writer)
 
 
 class _ShufflePorts:
-    """A shard's mailboxes and parcels."""
+    """A shard's mailboxes and parcels, and the file that it writes, if there is one."""
 
-    def __init__(self, task: _Task, fragment: Fragment, shard: int) -> None:
+    def __init__(self, task: _Task, fragment: Fragment, shard: int, writer: SegmentWriter | None = None) -> None:
         self._task = task
         self._fragment = fragment
         self._shard = shard
+        self._writer = writer
 
     def inbox(self, leaf: int) -> Inbox:
         source = sources_of(self._fragment.root)[leaf]
+        if isinstance(source, ShardInput) and source.channel in self._task.job.files:
+            self._wait_for_all()
+            runs = self._task.arrived.runs.get((source.channel, self._shard), [])
+            ordered = sorted(runs, key=lambda run: run.shard)
+            return BatchInbox(merge_runs([read_run(run, source.schema) for run in ordered]))
         if isinstance(source, ShardInput):
             return MailboxReader(self._task.mailboxes[source.channel, self._shard, self._fragment.number])
         split = self._task.job.splits[self._fragment.number, leaf][self._shard]
         if isinstance(split, FrameSource):
-            arrived = self._task.arrived
-            self._task.machine.flow.wait_until(lambda: arrived.is_all)
-            pieces = arrived.frames.pop((self._fragment.number, leaf, self._shard), [split.frame])
+            self._wait_for_all()
+            pieces = self._task.arrived.frames.pop((self._fragment.number, leaf, self._shard), [split.frame])
             split = replace(split, frame=pl.concat(pieces))
         return BatchInbox(read_split(split))
 
+    def _wait_for_all(self) -> None:
+        """Wait for what comes before rows."""
+        arrived = self._task.arrived
+        self._task.machine.flow.wait_until(lambda: arrived.is_all)
+
     def outbox(self, channel: Channel) -> Outbox:
+        if channel.number in self._task.job.files:
+            assert self._writer is not None
+            return self._writer.outbox(channel.number)
         return _ParcelOutbox(self._task, channel, self._shard)
 
     def result(self, receipt: Receipt | None) -> None:
+        if self._writer is not None:
+            self._send_runs(self._writer.runs())
         if receipt is None:
             return
         place = {"wave": DRIVER, "target": 0, "place": 0, "sender": self._shard}
@@ -382,6 +426,24 @@ class _ShufflePorts:
             data = encode(piece, self._task.job.compression)
             self._task.put(parcel(kind=ANSWER, number=number, data=data, **place))
         self._task.put(parcel(kind=RECEIPT, data=pickle.dumps(replace(receipt, pieces=())), **place))
+
+    def _send_runs(self, runs: Sequence[Run]) -> None:
+        """Tell each task that is to read of the file what in it is for its shards."""
+        job = self._task.job
+        for channel in sorted({run.channel for run in runs}):
+            by_receiver = {run.receiver: run for run in runs if run.channel == channel}
+            for wave, stage in job.readers(channel, self._task.stage):
+                for machine, shards in _by_machine(stage.layout, list(by_receiver)).items():
+                    self._task.put(
+                        parcel(
+                            wave=wave,
+                            target=job.task_of(wave, stage, machine * stage.layout.cores),
+                            kind=RUNS,
+                            place=channel,
+                            sender=self._shard,
+                            data=pickle.dumps([by_receiver[shard] for shard in shards]),
+                        )
+                    )
 
 
 def _small_pieces(pieces: Sequence[Batch]) -> Iterator[Batch]:

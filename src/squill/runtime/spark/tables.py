@@ -249,8 +249,8 @@ def spark_frame(frame: pl.DataFrame) -> pl.DataFrame:
 
 def answer_schema(frame: pl.DataFrame) -> Any:
     """Return the Spark schema of an answer, of which `frame` is an empty one."""
-    fitting = spark_frame(frame)
+    arrow = spark_frame(frame).to_arrow().schema
     try:
-        return from_arrow_schema(fitting.to_arrow().schema)
+        return from_arrow_schema(arrow)
     except Exception as error:  # Spark raises errors of several kinds for types that it has not
         raise PlanError(f"to_spark: a column's type has no counterpart in Spark: {error}", "cast it before.") from error
