@@ -100,8 +100,8 @@ class Runtime(Protocol):
         """Return what follows a live source, number `number` of its query."""
         ...
 
-    def live_runner(self, plan: LivePlan, stop: Event) -> Runner:
-        """Return what runs the shards of a live query; `stop`, once set, ends its work as soon as can be."""
+    def live_runner(self, plan: LivePlan) -> Runner:
+        """Return what runs the shards of a live query."""
         ...
 
     def memory_folder(self) -> Path | None:

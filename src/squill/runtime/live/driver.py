@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import polars as pl
 
 from squill.engine.batch import Batch
@@ -535,13 +536,15 @@ class LiveDriver:
         if not self._sink.hands_over:
             self._sink.publish(commit.files)
             return
-        node = self._plan.answer.root
-        frames = [answer_frame(batch, node, self._emit) for batch in rows]
         held = [Path(path) for path, _ in commit.files if Path(path).exists()]
-        frames += [pl.read_ipc(path) for path in held]
-        if frames:
-            self.last_frame = _in_order(pl.concat(frames), self._emit)
-            self._try(commit.number, self.last_frame)
+        frame: pl.DataFrame | None = None
+        if rows:
+            frame = answer_frame(_in_order(rows, self._emit), self._plan.answer.root, self._emit)
+        elif held:
+            frame = _frame_in_order([pl.read_ipc(path) for path in held], self._emit)
+        if frame is not None:
+            self.last_frame = frame
+            self._try(commit.number, frame)
         for path in held:
             path.unlink(missing_ok=True)
 
@@ -584,10 +587,22 @@ class LiveDriver:
         self._log.close()
 
 
-def _in_order(frame: pl.DataFrame, emit: str) -> pl.DataFrame:
+def _in_order(rows: Sequence[Batch], emit: str) -> Batch:
     """Return the rows of all shards in the order in which one shard would have given them."""
+    if len(rows) == 1:
+        return rows[0]
+    together = Batch.concat(list(rows))
+    # Closed rows by end, then start; changes, whose other is their diff, by time, then diff.
+    last, first = (together.other, together.sync) if emit == "changes" else (together.sync, together.other)
+    return together.take(np.lexsort((last, first)))
+
+
+def _frame_in_order(frames: Sequence[pl.DataFrame], emit: str) -> pl.DataFrame:
+    """Return the same of frames that were written."""
+    if len(frames) == 1:
+        return frames[0]
     by = ["time", "diff"] if emit == "changes" else ["end", "start"]
-    return frame.sort(by, nulls_last=[emit != "changes", False], maintain_order=True)
+    return pl.concat(frames).sort(by, nulls_last=[emit != "changes", False], maintain_order=True)
 
 
 def _waves(plan: ShardedPlan) -> list[list[Fragment]]:

@@ -73,7 +73,7 @@ def prepare_live(
     )
     chosen = sink_for(sink, runtime.session)
     stop = threading.Event()
-    runner = runtime.live_runner(live_plan, stop)
+    runner = runtime.live_runner(live_plan)
     inputs: dict[int, LiveInput] = {}
     try:
         for number, source in enumerate(sources.values()):

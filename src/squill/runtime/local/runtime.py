@@ -134,12 +134,12 @@ class LocalRuntime:
 
         return input_for(source)
 
-    def live_runner(self, plan: LivePlan, stop: Event) -> Runner:
+    def live_runner(self, plan: LivePlan) -> Runner:
         from squill.runtime.live.local import LocalRunner
 
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
-        return LocalRunner(plan, self.shards, stop)
+        return LocalRunner(plan, self.shards)
 
     def memory_folder(self) -> None:
         return None

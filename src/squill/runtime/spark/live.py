@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -153,15 +152,12 @@ class SparkRunner:
 
     tries = 3
 
-    def __init__(
-        self, session: Any, plan: LivePlan, folder: Path, query: str, stop: Event, compression: str | None
-    ) -> None:
+    def __init__(self, session: Any, plan: LivePlan, folder: Path, query: str, compression: str | None) -> None:
         _refuse_pushed(plan)
         self._session = session
         self._plan = replace(plan, fragments={number: _bare(item) for number, item in plan.fragments.items()})
         self._folder = folder / f"squill-live-{query}"
         self._query = query
-        self._stop = stop
         self._compression = compression
         self._wave = 0
 
@@ -193,7 +189,7 @@ class SparkRunner:
         tasks = len(wave.orders)
         reports: list[ShardReport] = []
         errors: list[bytes] = []
-        with jobs_of_one_run(self._session, self._stop) as jobs:
+        with jobs_of_one_run(self._session) as jobs:
             try:
                 numbers = self._session.range(0, tasks, 1, tasks)
                 lines = numbers.mapInArrow(partial(run_live_task, dumps(wave)), OUTPUT_DDL)

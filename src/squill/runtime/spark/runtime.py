@@ -336,7 +336,7 @@ class SparkRuntime:
         assert checkpoint is not None
         return TableInput(source, checkpoint / "tables" / str(number))
 
-    def live_runner(self, plan: LivePlan, stop: threading.Event) -> Runner:
+    def live_runner(self, plan: LivePlan) -> Runner:
         from squill.runtime.spark.live import SparkRunner
 
         self._check_open()
@@ -345,7 +345,7 @@ class SparkRuntime:
                 "start: the states and rows of a live query are files, and this cluster has no folder for them",
                 "name one that all machines see: sq.spark(…, folder=…).",
             )
-        return SparkRunner(self.session, plan, self.folder, new_id(), stop, self._compression)
+        return SparkRunner(self.session, plan, self.folder, new_id(), self._compression)
 
     def to_table(self, plan: ShardedPlan) -> Any:
         """Return the answer as a DataFrame of the session."""
