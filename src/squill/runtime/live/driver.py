@@ -2,7 +2,7 @@
 
 An epoch: see what is new, write that down, run the plan wave by wave, commit, hand the answer over. A process that
 dies at any moment of it is followed by one that finds the commit, and hands the answer over, or does not find it, and
-runs the same epoch again from the states before.
+begins the epoch anew from the states before.
 """
 
 from __future__ import annotations
@@ -156,7 +156,6 @@ class LiveDriver:
         self._last_news = dict.fromkeys(self.inputs, self._outside.elapsed())
         self._last_rows: dict[tuple[int, int], float] = {}
         """When each partition, by input, last had rows."""
-        self._begun: EpochRecord | None = None
         self.position = _Position()
         self.state_bytes: dict[Place, int] = {}
         self.last_frame: pl.DataFrame | None = None
@@ -166,7 +165,10 @@ class LiveDriver:
 
     def open(self) -> None:
         """Take over what the checkpoint holds; rows of its last epoch that the sink may lack are given to it."""
-        base, epochs, self._begun = self._log.open()
+        base, epochs, begun = self._log.open()
+        if begun is not None:
+            # Nobody has seen anything of it; what it was to read may have been repaired since.
+            self._log.drop(begun)
         last: Commit | None = base
         if base is not None and base.offsets is not None:
             for number, offset in base.offsets.items():
@@ -186,7 +188,7 @@ class LiveDriver:
             self._behind = True
             if self._early is not None:
                 self._early.restore(last.early)
-        self._sink.clear(last.files if last is not None else ())
+        self._sink.prepare(None if last is None else last.files)
         if last is not None:
             self._hand_over(last)
 
@@ -227,12 +229,10 @@ class LiveDriver:
         """Run an epoch over what is new; None when there is nothing, or when nothing came of it."""
         if self.position.is_final:
             return None
-        record, self._begun = self._begun, None
+        record = self._next(is_final=is_final)
         if record is None:
-            record = self._next(is_final=is_final)
-            if record is None:
-                return None
-            self._log.begin(record)
+            return None
+        self._log.begin(record)
         begin = wall.perf_counter()
         try:
             self._outside.about_to("begin")
@@ -240,7 +240,6 @@ class LiveDriver:
             answer = self._answered(record, reports)
         except BaseException:
             self._runner.forget()
-            self._begun = record
             raise
         finally:
             self._runner.epoch_over(record.number)

@@ -46,8 +46,8 @@ class Sink:
         """Let files be seen, those that are not yet."""
         raise NotImplementedError
 
-    def clear(self, kept: Files) -> None:
-        """Remove what epochs that were never committed have left."""
+    def prepare(self, last: Files | None) -> None:
+        """Get ready, with the files of the last committed epoch; None when none was ever committed."""
 
 
 class FunctionSink(Sink):
@@ -117,8 +117,15 @@ class FolderSink(Sink):
     def _suffix(self) -> str:
         return SUFFIXES[self._format]
 
-    def clear(self, kept: Files) -> None:
-        names = {Path(text).name for text, _ in kept}
+    def prepare(self, last: Files | None) -> None:
+        found = min(self._path.glob(f"*{self._suffix}"), default=None)
+        if last is None and found is not None:
+            raise PlanError(
+                f"start: the folder {str(self._path)!r} holds an answer already, such as {found.name}",
+                "a query that begins needs a folder of its own; to go on with one, give the checkpoint that it had.",
+            )
+        # What epochs that were never committed have left.
+        names = {Path(text).name for text, _ in last or ()}
         for item in self._path.glob(f".*{HIDDEN}"):
             if item.name not in names:
                 item.unlink(missing_ok=True)

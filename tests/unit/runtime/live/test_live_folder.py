@@ -158,3 +158,38 @@ def test_a_completed_query_is_not_gone_on_with(tmp_path: Path) -> None:
         with pytest.raises(sq.errors.CheckpointError, match="was completed, and 'in' has more rows"):
             start()
     assert _sorted(pl.read_parquet(tmp_path / "out" / "*.parquet")).equals(_sorted(whole))
+
+
+def test_a_folder_holds_the_answer_of_one_query(tmp_path: Path) -> None:
+    _files(tmp_path / "in", 2)
+    with sq.local(cores=1) as cluster:
+        plan = _windows(cluster.stream(tmp_path / "in", start="t"))
+        plan.start(str(tmp_path / "out"), until_now=True).wait()
+        before = pl.read_parquet(tmp_path / "out" / "*.parquet")
+        with pytest.raises(sq.errors.PlanError, match=r"holds an answer already, such as 0000000\d-0000.parquet"):
+            plan.start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True)
+    assert pl.read_parquet(tmp_path / "out" / "*.parquet").equals(before)
+
+
+def test_a_query_goes_on_once_the_row_that_it_failed_at_is_repaired(tmp_path: Path) -> None:
+    rows = _files(tmp_path / "in", 3)
+    bad = tmp_path / "in" / "002.parquet"
+    good = pl.read_parquet(bad)
+    good.with_columns(
+        pl.when(pl.col("x") == pl.col("x").first()).then(None).otherwise(pl.col("t")).alias("t")
+    ).write_parquet(bad)
+    with sq.local(cores=2) as cluster:
+
+        def start() -> LiveQuery:
+            clicks = cluster.stream(tmp_path / "in", start="t", files_per_epoch=1)
+            return _windows(clicks).start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True)
+
+        query = start()
+        with pytest.raises(sq.errors.InputError, match=r"the start time 't' is null in row"):
+            query.wait()
+        assert query.status() == "failed"
+        good.write_parquet(bad)
+        again = start()
+        again.wait()
+        wanted = _windows(cluster.from_frame(rows, start="t")).collect(sort=True)
+    assert _sorted(again.stable().frame).equals(wanted)
