@@ -103,6 +103,7 @@ class Done:
     late: Mapping[int, pl.DataFrame]
     state_bytes: Mapping[Place, int]
     state_rows: int
+    loads: int
 
 
 @dataclass
@@ -576,6 +577,7 @@ class LiveDriver:
             late=late,
             state_bytes=dict(self.state_bytes),
             state_rows=sum(report.state_rows for report in reports),
+            loads=sum(report.was_loaded for report in reports),
         )
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ class LiveProgress:
     ``clock``    the time up to which the answer is complete, of the type of the query's times; None at the beginning.
     ``delay``    how far that is behind the wall clock; None where times are no dates.
     ``late``     by input, how many rows came too late.
+    ``loads``    how often a shard's state was read from the checkpoint; else it was in the memory of its worker.
     ``state_bytes``  by (fragment, shard), what the last version of its state holds on disk.
     """
 
@@ -47,6 +48,7 @@ class LiveProgress:
     delay: dt.timedelta | None = None
     state_bytes: Mapping[tuple[int, int], int] = field(default_factory=dict)
     state_rows: int = 0
+    loads: int = 0
     late: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -257,6 +259,7 @@ class LiveQuery:
                 delay=_delay(clock, self._driver.sources[0], self._outside.now()),
                 state_bytes=done.state_bytes,
                 state_rows=done.state_rows,
+                loads=self._progress.loads + done.loads,
                 late={self._driver.sources[item].label: n for item, n in self._driver.position.late.items()},
             )
 

@@ -60,6 +60,7 @@ class _Held:
     shard: LiveShard
     journal: VersionedJournal
     version: Version | None = None
+    was_loaded: bool = False
 
 
 class ShardHost:
@@ -116,6 +117,7 @@ class ShardHost:
                 rows=rows if written is None else None,
                 file=written,
                 rows_read=shard.rows_read,
+                was_loaded=held.was_loaded,
                 state_rows=shard.state_rows,
                 state_bytes=held.journal.state_bytes,
             )
@@ -155,6 +157,7 @@ class ShardHost:
         """Return the shard at the version that the order wants: as it stands, or from the checkpoint."""
         held = self._held.get(order.place)
         if held is not None and held.version == order.before:
+            held.was_loaded = False
             return held
         self._held.pop(order.place, None)
         fragment = self._plan.fragments[order.fragment]
@@ -166,6 +169,7 @@ class ShardHost:
             folder = state_folder(self._plan.folder, *order.place)
             held.shard.load(read_version(folder, order.before, held.journal))
             held.version = order.before
+            held.was_loaded = True
         self._held[order.place] = held
         return held
 

@@ -97,6 +97,7 @@ class ShardReport:
     ``offsets``   by leaf: the offsets after what was read, of inputs that say so only then.
     ``rows``      of the answer, when they were not written to a file.
     ``file``      the answer's file and how many rows it has.
+    ``was_loaded``  whether its state came from the checkpoint, not from memory.
     ``has_news``  whether anything came to it; else its version is the one before.
     """
 
@@ -112,5 +113,6 @@ class ShardReport:
     rows: Batch | None = None
     file: tuple[str, int] | None = None
     rows_read: int = 0
+    was_loaded: bool = False
     state_rows: int = 0
     state_bytes: int = 0
