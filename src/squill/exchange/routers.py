@@ -17,6 +17,7 @@ from squill.engine.expressions import Evaluator
 from squill.engine.hashing import HASH_VERSION, hash_columns
 from squill.engine.operator import OperatorState
 from squill.errors import InputError, InternalError, UserFunctionError
+from squill.exchange.deal import Deal, plain_deal
 from squill.exchange.kernels.partition import order_by_lane, partition_rows
 from squill.plan.node import Node
 from squill.plan.routing import (
@@ -58,12 +59,12 @@ class Router:
         """Go on where the router that saved `state` was."""
 
 
-def router_for(routing: Routing, shard: int, node: Node) -> Router:
-    """Return the router of one sender, whose rows are those of `node`."""
+def router_for(routing: Routing, shard: int, node: Node, deal: Deal | None = None) -> Router:
+    """Return the router of one sender, whose rows are those of `node`; a `deal` stands for the plain one of hashes."""
     targets = routing.targets(shard)
     match routing:
         case HashRouting():
-            return HashRouter(routing, targets)
+            return HashRouter(routing, targets, deal)
         case RoundRobinRouting():
             return RoundRobinRouter(routing, shard, targets)
         case BroadcastRouting():
@@ -78,7 +79,7 @@ def _one_each(targets: Sequence[int]) -> Lanes:
 
 
 class HashRouter(Router):
-    """Each row to the shard that its key's hash names.
+    """Each row to the shard that its key's hash names, by the deal.
 
     Examples
     --------
@@ -91,7 +92,7 @@ class HashRouter(Router):
     {0: [7, 7, 7], 1: [8, 9, 8]}
     """
 
-    def __init__(self, routing: HashRouting, targets: Sequence[int]) -> None:
+    def __init__(self, routing: HashRouting, targets: Sequence[int], deal: Deal | None = None) -> None:
         if routing.hash_version != HASH_VERSION:
             raise InternalError(f"the movement '{routing}' is not of hash version {HASH_VERSION}")
         self.lanes = _one_each(targets)
@@ -103,7 +104,8 @@ class HashRouter(Router):
             LOCAL: (1, layout.cores),
             GLOBAL: (layout.cores, layout.machines),
         }[routing.scope]
-        self._lane_of = (np.arange(layout.shards) // divisor % modulus).astype(np.int32)
+        shard_of = plain_deal(layout.shards) if deal is None else deal
+        self._lane_of = shard_of // np.int32(divisor) % np.int32(modulus)
 
     def __call__(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         if len(self.lanes) == 1 or not self._keys:

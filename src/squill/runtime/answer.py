@@ -61,6 +61,11 @@ class Part(Protocol):
 class Answer(Protocol):
     """What is done with the answer's rows, shard by shard. It is pickled where tasks are other processes."""
 
+    @property
+    def keeps_shards(self) -> bool:
+        """Whether a later plan may rely on which shard a row was on: it must be the one that the plain hash names."""
+        ...
+
     def open(self, root: Node, shard: int, attempt: int) -> AbstractContextManager[Part]:
         """Return a part while in context; left by an error, nothing of it stays.
 
@@ -72,6 +77,8 @@ class Answer(Protocol):
 @dataclass(frozen=True)
 class CollectAnswer:
     """All rows to the driver, in the order of their starts."""
+
+    keeps_shards: bool = False
 
     @contextmanager
     def open(self, root: Node, shard: int, attempt: int) -> Iterator[Part]:

@@ -14,10 +14,12 @@ from typing import Any, Protocol
 
 from squill.engine.compile import Entry
 from squill.engine.operator import Operator
+from squill.exchange.deal import Deal
 from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader, MailboxWriter
 from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Channel, Fragment
+from squill.plan.routing import Routing
 from squill.runtime.answer import Answer, Part, Receipt
 from squill.runtime.failure import located
 from squill.runtime.report import MeteredOutbox, Work
@@ -59,6 +61,7 @@ class Machine:
     ``inner``    the channels between these fragments, ``outer`` those that leave; a channel may be both.
     ``answer``   what becomes of the rows of a fragment that sends none on; `attempt` is the number of this try.
     ``feeders``  how many feeders `run` is going to be given.
+    ``deal_of``  how the keys of a movement are dealt out, where not plainly.
     """
 
     def __init__(
@@ -72,8 +75,10 @@ class Machine:
         attempt: int = 0,
         cores: int,
         feeders: int = 0,
+        deal_of: Callable[[Routing], Deal | None] = lambda _: None,
     ) -> None:
         self._answer = answer
+        self._deal_of = deal_of
         self._attempt = attempt
         self._tasks = [(fragment, shard) for fragment in fragments for shard in shards_of(fragment)]
         self._inner = frozenset(inner)
@@ -143,9 +148,12 @@ class Machine:
                 boxes.append((channel, self._post.writer(channel, shard)))
             if channel.number in self._outer:
                 boxes.append((channel, ports.outbox(channel)))
+        routers = [
+            router_for(channel.routing, shard, fragment.root, self._deal_of(channel.routing)) for channel, _ in boxes
+        ]
         return [
-            ScatterSink(fragment.root, router_for(channel.routing, shard, fragment.root), MeteredOutbox(outbox, work))
-            for channel, outbox in boxes
+            ScatterSink(fragment.root, router, MeteredOutbox(outbox, work))
+            for router, (_, outbox) in zip(routers, boxes, strict=True)
         ]
 
 

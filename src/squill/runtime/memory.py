@@ -69,7 +69,7 @@ def hold(runtime: Runtime, wanted: Wanted, ticket: RunTicket) -> Dataset:
     refuse_bound_columns(wanted.node.schema, wanted.operator)
     plan = fragments_of(wanted.node)
     with progress_bar() as bar:
-        receipts = runtime.run(plan, CollectAnswer(), bar, ticket=ticket)
+        receipts = runtime.run(plan, CollectAnswer(keeps_shards=True), bar, ticket=ticket)
     frames = [_frame(receipt, wanted) for receipt in receipts]
     notes = [
         Receipt(shard=receipt.shard, note=_note(receipt, frame))

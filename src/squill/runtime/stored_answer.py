@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from squill.engine.egress_file import FileSink
 from squill.plan.node import Node
@@ -28,6 +29,8 @@ class WrittenFile:
 @dataclass(frozen=True, kw_only=True)
 class StoredAnswer:
     """A file of `format` for each attempt of each shard in `folder`; none of their names ends in the format's."""
+
+    keeps_shards: ClassVar[bool] = True
 
     folder: str
     format: str

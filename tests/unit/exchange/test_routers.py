@@ -13,6 +13,7 @@ from squill.engine.batch import Batch
 from squill.engine.hashing import HASH_VERSION, hash_columns
 from squill.errors import InputError, InternalError, UserFunctionError
 from squill.exchange import routers
+from squill.exchange.deal import Deal
 from squill.exchange.routers import HashRouter, router_for
 from squill.plan.build.movement import Target, multicast
 from squill.plan.layout import Layout
@@ -25,9 +26,9 @@ NODE = sq.from_frame({"t": [1], "k": ["a"], "row": [1]}, start="t").plan
 GRID = Layout(shards=6, cores=2)
 
 
-def received(routing: Routing, shard: int, batches: Sequence[Batch]) -> dict[int, list[int]]:
+def received(routing: Routing, shard: int, batches: Sequence[Batch], deal: Deal | None = None) -> dict[int, list[int]]:
     """The rows that each shard gets, by their numbers."""
-    router = router_for(routing, shard, NODE)
+    router = router_for(routing, shard, NODE, deal)
     got: dict[int, list[int]] = {}
     for batch in batches:
         for lane, part in router(batch):
@@ -49,6 +50,14 @@ def test_row_goes_where_its_hash_says(shards: int) -> None:
     expected = hash_columns([KEYS]) % np.uint64(shards)
     for lane, part in hashed(shards).items():
         assert part.columns["row"].to_list() == np.flatnonzero(expected == lane).tolist()
+
+
+def test_a_deal_says_where_each_bucket_goes() -> None:
+    deal = np.array([1, 1, 0, 1, 0], np.int32)
+    routing = HashRouting(keys=("k",), layout=Layout(shards=2))
+    expected = deal[hash_columns([KEYS]) % np.uint64(5)]
+    found = received(routing, 0, [ROWS], deal)
+    assert found == {shard: np.flatnonzero(expected == shard).tolist() for shard in (0, 1)}
 
 
 @pytest.mark.parametrize("shards", [1, 2, 7])
@@ -74,14 +83,17 @@ def test_routing_of_another_hash_is_refused() -> None:
         HashRouter(routing, routing.targets(0))
 
 
-def test_a_local_then_a_global_movement_ends_where_a_flat_one_does() -> None:
-    flat = received(HashRouting(keys=("k",), layout=GRID), 0, [ROWS])
+@pytest.mark.parametrize("deal", [None, np.arange(23, -1, -1, dtype=np.int32) // 4], ids=["plain", "dealt"])
+def test_a_local_then_a_global_movement_ends_where_a_flat_one_does(deal: Deal | None) -> None:
+    flat = received(HashRouting(keys=("k",), layout=GRID), 0, [ROWS], deal)
+    assert sorted(flat) == list(range(6))
     twice: dict[int, list[int]] = {}
-    local = router_for(HashRouting(keys=("k",), layout=GRID, scope="local"), 3, NODE)
+    local = router_for(HashRouting(keys=("k",), layout=GRID, scope="local"), 3, NODE, deal)
     for lane, part in local(ROWS):
         ((middle,)) = local.lanes[lane]
         assert middle in (2, 3), "machine 1 has shards 2 and 3"
-        for receiver, rows in received(HashRouting(keys=("k",), layout=GRID, scope="global"), middle, [part]).items():
+        across = HashRouting(keys=("k",), layout=GRID, scope="global")
+        for receiver, rows in received(across, middle, [part], deal).items():
             assert receiver % 2 == middle % 2, "the local index stays"
             twice.setdefault(receiver, []).extend(rows)
     assert twice == flat

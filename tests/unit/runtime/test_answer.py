@@ -27,6 +27,8 @@ class CountedPart:
 
 
 class CountAnswer:
+    keeps_shards = False
+
     def __init__(self) -> None:
         self.opened: list[int] = []
         self.left_by: list[type[BaseException]] = []

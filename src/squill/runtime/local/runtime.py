@@ -16,6 +16,7 @@ from squill.plan.nodes import Source
 from squill.plan.schema import Schema
 from squill.runtime.answer import Answer, OnReceipt, Receipt, handed_over
 from squill.runtime.estimate import known_rows
+from squill.runtime.local.dealing import deals_of
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
@@ -85,12 +86,14 @@ class LocalRuntime:
             rows = sum(work.rows_read for work in machine.works)
             return Progress(stage=1, stages=1, done=done, shards=total, rows=rows)
 
+        deals = {} if answer.keeps_shards else deals_of(plan, splits)
         machine = Machine(
             plan.fragments,
             lambda fragment: range(fragment.layout.shards),
             inner=plan.channels,
             answer=answer,
             cores=self.shards,
+            deal_of=lambda routing: deals.get((routing.columns, routing.layout)),
         )
         with reporting(look, on_progress, lambda: known_rows(plan)) as tell:
 

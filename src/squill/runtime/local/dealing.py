@@ -1,0 +1,134 @@
+"""Keys dealt out evenly: what a process that has all shards can know before the first row moves.
+
+The plain hash gives the shard that has the heaviest keys too much to do: of 300,000 keys by Zipf's law the first has
+7.6 % of all rows, and one of two shards 57 %. So some rows of each source are looked at, and buckets of keys are dealt
+to the shards by the rows that they have.
+
+A plan takes it that rows moved by the same columns to the same layout lie alike, be it for two inputs that meet or for
+a movement that is left out. So there is one deal for each such *claim*, whatever the scope of the movement, and it
+depends on the sources alone. Where somebody relies on the plain hash there is none: datasets that are read with their
+placement, and answers that are kept with theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from squill.engine.batch import Batch
+from squill.engine.hashing import hash_columns
+from squill.engine.operator import STARTS, Operator
+from squill.exchange.deal import Deal, bucket_count, even_deal
+from squill.plan.build.locations import is_local
+from squill.plan.fragments import Fragment, ShardedPlan, sources_of
+from squill.plan.layout import Layout
+from squill.plan.node import Node, walk
+from squill.plan.nodes import FileSource, FrameSource, Source
+from squill.plan.routing import HashRouting
+from squill.runtime.report import Work
+from squill.runtime.shard import BatchInbox, read_split, run_shard
+
+__all__ = ["Claim", "Deals", "deals_of"]
+
+SAMPLES = 2
+SAMPLE_ROWS = 32_768
+"""Of each source so many samples of so many rows are looked at, spread over it."""
+
+FEW_ROWS = 4_096
+"""With fewer rows there is nothing to balance."""
+
+Claim = tuple[tuple[str, ...], Layout]
+Deals = Mapping[Claim, Deal]
+Splits = Mapping[tuple[int, int], Sequence[Source]]
+Counts = npt.NDArray[np.float64]
+
+
+def deals_of(plan: ShardedPlan, splits: Splits) -> Deals:
+    """Return the deals of the movements by hash whose rows can be sampled; the others are plain."""
+    sources = [source for fragment in plan.fragments for source in sources_of(fragment.root)]
+    if any(map(_is_placed, sources)):
+        return {}
+    senders = {fragment.number: fragment for fragment in plan.fragments}
+    moved: dict[Claim, list[Fragment]] = {}
+    for channel in plan.channels.values():
+        routing = channel.routing
+        if isinstance(routing, HashRouting) and routing.keys and routing.layout.shards > 1:
+            moved.setdefault((routing.keys, routing.layout), []).append(senders[channel.sender])
+    counts = {claim: [_counts(fragment, claim, splits) for fragment in moved[claim]] for claim in moved}
+    return {
+        claim: even_deal(np.sum(known, axis=0), claim[1].shards)
+        for claim, found in counts.items()
+        if (known := [item for item in found if item is not None])
+    }
+
+
+def _is_placed(source: Source) -> bool:
+    stored = source.stored if isinstance(source, (FileSource, FrameSource)) else None
+    return stored is not None and stored.placed_by is not None
+
+
+def _counts(fragment: Fragment, claim: Claim, splits: Splits) -> Counts | None:
+    """Return about how many rows each bucket is going to have."""
+    # Of one source, row by row: state may be large, and a user's function is to see each row once.
+    if len(fragment.inputs) != 1 or fragment.inputs[0] is not None or any(n.keeps_state for n in walk(fragment.root)):
+        return None
+    parts = splits[fragment.number, 0]
+    sink = _CountSink(fragment.root, claim)
+    samples = [sample for number in range(SAMPLES) if (sample := _sample(parts, number)) is not None]
+    try:
+        for sample in samples:
+            work = Work(fragment=fragment.number, shard=0)
+            run_shard(fragment.root, [BatchInbox(read_split(sample))], sink, lambda: None, work)
+    except Exception:  # noqa: BLE001  (the run meets it again, and says where)
+        return None
+    if sink.rows < FEW_ROWS:
+        return None
+    looked_at = sum(filter(None, map(_rows, samples)))
+    return sink.counts * (sum(filter(None, map(_rows, parts))) / looked_at if looked_at else 1.0)
+
+
+def _sample(parts: Sequence[Source], number: int) -> Source | None:
+    """Return some rows of the part that is as far into all of them as the sample is among its like."""
+    source = parts[len(parts) * number // SAMPLES]
+    if isinstance(source, FrameSource):
+        first = source.frame.height * number // SAMPLES
+        return replace(source, frame=source.frame.slice(first, SAMPLE_ROWS), blocks=())
+    if not isinstance(source, FileSource) or not source.parts:
+        return None
+    part = source.parts[len(source.parts) * number // SAMPLES]
+    # Other formats, and files from afar, are read in pieces of megabytes.
+    if source.format != "parquet" or not is_local(part.path):
+        return None
+    size = SAMPLE_ROWS if part.size is None else min(part.size, SAMPLE_ROWS)
+    return replace(source, parts=(replace(part, size=size),))
+
+
+def _rows(source: Source) -> int | None:
+    if isinstance(source, FrameSource):
+        return source.frame.height
+    parts = source.parts if isinstance(source, FileSource) else None
+    sizes = [part.size for part in parts or ()]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+class _CountSink(Operator):
+    """Counts rows by bucket, and keeps none."""
+
+    demands = STARTS
+
+    def __init__(self, node: Node, claim: Claim) -> None:
+        super().__init__(node)
+        self._keys, layout = claim
+        self.rows = 0
+        self.counts: Counts = np.zeros(bucket_count(layout.shards))
+
+    def push(self, batch: Batch, port: int = 0) -> None:
+        buckets = hash_columns([batch.columns[name] for name in self._keys]) % np.uint64(len(self.counts))
+        self.counts += np.bincount(buckets.astype(np.int64), minlength=len(self.counts))
+        self.rows += len(batch)
+
+    def advance(self, t: int, port: int = 0) -> None:
+        pass
