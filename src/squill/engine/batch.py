@@ -31,6 +31,9 @@ DEFAULT_BATCH_ROWS = 65_536
 LARGE_BATCH_ROWS = 4_194_304
 
 Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+KeyHash = tuple[tuple[str, ...], Hashes]
+"""The columns of a key, and its hash in each row."""
 
 
 @lru_cache(maxsize=8)
@@ -65,9 +68,11 @@ class Batch:
     when somebody reads it, so that rows which only pass by or are filtered never have it computed.
     `ids` numbers the rows of an operator that reports ends by number instead of by end edge (see
     `Operator.close_rows`): a range while no row is missing, then an array.
+    `hash` has the key hash of each row and the columns that it is of, where rows were placed by it: whoever looks keys
+    up need not compute it again (`hash_of`). It may be lost on the way, never wrong.
     """
 
-    __slots__ = ("_other", "columns", "ids", "is_ordered", "is_timeless", "sync")
+    __slots__ = ("_other", "columns", "hash", "ids", "is_ordered", "is_timeless", "sync")
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class Batch:
         self._other = other
         self.columns = {} if columns is None else columns
         self.ids = ids
+        self.hash: KeyHash | None = None
         self.is_timeless = False
         self.is_ordered = False
         """True when the sync is known to be in order, as it is for every batch that flows."""
@@ -98,13 +104,28 @@ class Batch:
         """The one duration of all rows, while nobody has asked for their ends."""
         return self._other if isinstance(self._other, int) else None
 
+    def hash_of(self, names: Sequence[str]) -> Hashes | None:
+        """Return the hash of the key that these columns are, if it is known."""
+        return self.hash[1] if self.hash is not None and self.hash[0] == tuple(names) else None
+
     def with_columns(self, columns: dict[str, pl.Series]) -> Batch:
         same = Batch(self.sync, self._other, columns, self.ids)
         same.is_timeless = self.is_timeless
+        # A column of the name of a key may be another one.
+        if self.hash is not None and all(columns.get(name) is self.columns[name] for name in self.hash[0]):
+            same.hash = self.hash
         return same
 
     def with_times(self, sync: Int64s, other: Int64s | int) -> Batch:
-        return Batch(sync, other, self.columns, self.ids)
+        same = self.with_lifetimes(sync, other)
+        same.ids = self.ids
+        return same
+
+    def with_lifetimes(self, sync: Int64s, other: Int64s | int) -> Batch:
+        """Return the rows with other times and without their numbers, as which other ends would be told."""
+        same = Batch(sync, other, self.columns)
+        same.hash = self.hash
+        return same
 
     def slice(self, low: int, high: int) -> Batch:
         """Return rows low to high, sharing memory."""
@@ -113,19 +134,26 @@ class Batch:
             return self
         columns = {name: series.slice(low, size) for name, series in self.columns.items()}
         if self.is_timeless:
-            return Batch.relational(columns, size)
-        other = self._other if isinstance(self._other, int) else self._other[low:high]
-        piece = Batch(self.sync[low:high], other, columns, None if self.ids is None else self.ids[low:high])
-        piece.is_ordered = self.is_ordered
+            piece = Batch.relational(columns, size)
+        else:
+            other = self._other if isinstance(self._other, int) else self._other[low:high]
+            piece = Batch(self.sync[low:high], other, columns, None if self.ids is None else self.ids[low:high])
+            piece.is_ordered = self.is_ordered
+        if self.hash is not None:
+            piece.hash = self.hash[0], self.hash[1][low:high]
         return piece
 
     def take(self, rows: npt.NDArray[Any]) -> Batch:
         """Return the given rows in the given order."""
         columns = taken(self.columns, rows)
         if self.is_timeless:
-            return Batch.relational(columns, len(rows))
-        other = self._other if isinstance(self._other, int) else _words_at(self._other, rows)
-        return Batch(_words_at(self.sync, rows), other, columns, self._ids_at(rows))
+            chosen = Batch.relational(columns, len(rows))
+        else:
+            other = self._other if isinstance(self._other, int) else _words_at(self._other, rows)
+            chosen = Batch(_words_at(self.sync, rows), other, columns, self._ids_at(rows))
+        if self.hash is not None:
+            chosen.hash = self.hash[0], _words_at(self.hash[1], rows)
+        return chosen
 
     def _ids_at(self, rows: npt.NDArray[Any]) -> Int64s | None:
         if isinstance(self.ids, range):
@@ -157,11 +185,16 @@ class Batch:
             return batches[0]
         columns = {name: joined([batch.columns[name] for batch in batches]).rechunk() for name in batches[0].columns}
         if all(batch.is_timeless for batch in batches):
-            return Batch.relational(columns, sum(map(len, batches)))
-        durations = {batch.duration for batch in batches}
-        same = durations.pop() if len(durations) == 1 else None
-        other = np.concatenate([batch.other for batch in batches]) if same is None else same
-        return Batch(np.concatenate([batch.sync for batch in batches]), other, columns)
+            whole = Batch.relational(columns, sum(map(len, batches)))
+        else:
+            durations = {batch.duration for batch in batches}
+            same = durations.pop() if len(durations) == 1 else None
+            other = np.concatenate([batch.other for batch in batches]) if same is None else same
+            whole = Batch(np.concatenate([batch.sync for batch in batches]), other, columns)
+        hashes = [batch.hash for batch in batches if batch.hash is not None]
+        if len(hashes) == len(batches) and len({names for names, _ in hashes}) == 1:
+            whole.hash = hashes[0][0], np.concatenate([values for _, values in hashes])
+        return whole
 
     @staticmethod
     def empty(columns: dict[str, pl.DataType]) -> Batch:

@@ -37,7 +37,7 @@ class KeySlots:
     def slots(self, batch: Batch) -> Array:
         if self._table is None:
             return np.zeros(len(batch), np.int32)
-        return self._table.slots([batch.columns[name] for name in self._names])
+        return self._table.slots([batch.columns[name] for name in self._names], batch.hash_of(self._names))
 
     def columns(self, slots: Array) -> dict[str, pl.Series]:
         """Return the key columns of slots."""

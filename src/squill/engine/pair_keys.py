@@ -55,13 +55,15 @@ class PairKeys:
         """Return the slot of each row."""
         if self._table is None:
             return np.zeros(len(batch), np.int32)
-        return self._table.slots([batch.columns[name] for name in self._names[port]])
+        names = self._names[port]
+        return self._table.slots([batch.columns[name] for name in names], batch.hash_of(names))
 
     def find(self, batch: Batch, port: int) -> Array:
         """Return the slot of each row whose key has one, −1 for the others."""
         if self._table is None:
             return np.zeros(len(batch), np.int32)
-        return self._table.find([batch.columns[name] for name in self._names[port]])
+        names = self._names[port]
+        return self._table.find([batch.columns[name] for name in names], batch.hash_of(names))
 
     def release(self, slots: Array) -> None:
         """Let go of these keys."""

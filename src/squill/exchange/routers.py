@@ -14,7 +14,7 @@ import polars as pl
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch, Int64s
 from squill.engine.columns import framed, values_of
 from squill.engine.expressions import Evaluator
-from squill.engine.hashing import HASH_VERSION, hash_columns
+from squill.engine.hashing import HASH_VERSION, hash_columns, is_hashed_fast
 from squill.engine.operator import OperatorState
 from squill.errors import InputError, InternalError, UserFunctionError
 from squill.exchange.deal import Deal, plain_deal
@@ -111,11 +111,16 @@ class HashRouter(Router):
         if len(self.lanes) == 1 or not self._keys:
             yield 0, batch
             return
-        hashes = hash_columns([batch.columns[name] for name in self._keys])
+        columns = [batch.columns[name] for name in self._keys]
+        known = batch.hash_of(self._keys)
+        hashes = hash_columns(columns) if known is None else known
         begin = np.zeros(len(self.lanes) + 1, np.int64)
         order = np.empty(len(batch), np.uint32)
         scratch = np.empty(len(batch), np.int32)
         partition_rows(hashes, self._lane_of, scratch, begin, order)
+        if not is_hashed_fast(columns):
+            batch = batch.with_columns(batch.columns)
+            batch.hash = self._keys, hashes
         yield from _pieces(batch, order, begin)
 
 

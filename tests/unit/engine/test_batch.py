@@ -7,6 +7,9 @@ import polars as pl
 import pytest
 
 from squill.engine.batch import Batch
+from squill.engine.hashing import hash_columns
+from squill.engine.keyed import KeySlots
+from squill.plan.schema import Schema
 
 
 @pytest.mark.parametrize("kind", [np.uint32, np.int64, np.int32])
@@ -21,3 +24,49 @@ def test_rows_are_taken_by_numbers_of_any_width(kind: type[Any], duration: int |
     assert found.columns["x"].to_list() == [7, 0, 7]
     assert found.ids is not None
     assert list(found.ids) == [107, 100, 107]
+
+
+def hashed(*keys: str) -> Batch:
+    column = pl.Series("k", keys)
+    batch = Batch(np.arange(len(keys)), 1, {"k": column, "x": pl.Series("x", range(len(keys)))})
+    batch.hash = ("k",), hash_columns([column])
+    return batch
+
+
+@pytest.mark.parametrize("is_timeless", [False, True])
+def test_the_hash_of_a_key_stays_with_its_rows(is_timeless: bool) -> None:
+    batch = hashed("a", "b", "c", "a")
+    if is_timeless:
+        timed, batch = batch, Batch.relational(batch.columns, 4)
+        batch.hash = timed.hash
+    later = batch if is_timeless else batch.with_lifetimes(batch.sync + 1, 5)
+    found = [
+        batch.slice(1, 3),
+        batch.take(np.array([3, 1], np.uint32)),
+        batch.filter(np.array([True, False, True, True])),
+        Batch.concat([batch, batch.slice(2, 4)]),
+        batch.with_columns({"k": batch.columns["k"], "y": pl.Series("y", range(4))}),
+        later,
+    ]
+    for item in found:
+        known = item.hash_of(["k"])
+        assert known is not None
+        assert known.tolist() == hash_columns([item.columns["k"]]).tolist()
+
+
+def test_the_hash_is_lost_where_it_would_be_wrong() -> None:
+    batch, other = hashed("a", "b"), hashed("c", "d")
+    assert batch.with_columns({"k": pl.Series("k", ["b", "a"])}).hash is None
+    assert batch.with_columns({"x": batch.columns["x"]}).hash is None
+    other.hash = None
+    assert Batch.concat([batch, other]).hash is None
+    assert batch.hash_of(["k", "x"]) is None
+
+
+def test_keys_are_looked_up_by_the_hash_that_is_known() -> None:
+    """A wrong one is believed: equal keys of different hashes get slots of their own."""
+    batch = hashed("a", "a")
+    slots = KeySlots(["k"], Schema({"k": pl.String()}))
+    assert len(set(slots.slots(batch).tolist())) == 1
+    batch.hash = ("k",), np.array([1 << 40, 1 << 41], np.uint64)
+    assert len(set(slots.slots(batch).tolist())) == 2

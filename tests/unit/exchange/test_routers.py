@@ -60,6 +60,24 @@ def test_a_deal_says_where_each_bucket_goes() -> None:
     assert found == {shard: np.flatnonzero(expected == shard).tolist() for shard in (0, 1)}
 
 
+def test_the_hash_goes_along_with_text_and_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = hashed(3)
+    for part in parts.values():
+        known = part.hash_of(["k"])
+        assert known is not None
+        assert known.tolist() == hash_columns([part.columns["k"]]).tolist()
+        assert part.hash_of(["row"]) is None
+    assert ROWS.hash is None, "others may look at the batch too"
+    monkeypatch.setattr(routers, "hash_columns", lambda _: pytest.fail("it is known"))
+    again = hashed(2, parts[1])
+    assert sum(map(len, again.values())) == len(parts[1])
+
+
+def test_the_hash_of_a_word_stays_behind_because_moving_it_costs_more() -> None:
+    routing = HashRouting(keys=("row",), layout=Layout(shards=2))
+    assert [part.hash for _, part in router_for(routing, 0, NODE)(ROWS)] == [None, None]
+
+
 @pytest.mark.parametrize("shards", [1, 2, 7])
 def test_no_row_is_lost_and_no_key_is_on_two_shards(shards: int) -> None:
     parts = hashed(shards).values()

@@ -35,9 +35,9 @@ class HoppingWindowOperator(Operator):
             raise time_overflow(self.node, int(batch.sync[row]))
         size, hop, *_ = self._window
         if size % hop == 0:
-            self.emit(Batch(start, size, batch.columns))
+            self.emit(batch.with_lifetimes(start, size))
         else:
-            result = Batch(start, end, batch.columns)
+            result = batch.with_lifetimes(start, end)
             self.emit(result if hop <= size else result.filter(end > start))
 
     def advance(self, t: int, port: int = 0) -> None:

@@ -22,7 +22,7 @@ class ShiftOperator(Operator):
 
     def push(self, batch: Batch, port: int = 0) -> None:
         sync, other = shifted(batch.sync, self._by, self.node), shifted(batch.other, self._by, self.node)
-        self.emit(Batch(sync, other, batch.columns))
+        self.emit(batch.with_lifetimes(sync, other))
 
     def advance(self, t: int, port: int = 0) -> None:
         self.emit_clock(shift_time(t, self._by))

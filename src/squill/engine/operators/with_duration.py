@@ -53,14 +53,14 @@ class WithDurationOperator(Operator):
             if beyond.any():
                 raise time_overflow(self.node, int(starts[np.argmax(beyond)]))
             ends = np.where(known, (starts.astype(np.uint64) + lengths).astype(np.int64), INFINITY)
-            return Batch(starts, ends, batch.columns)
+            return batch.with_lifetimes(starts, ends)
         if self._duration is None:
-            return Batch(starts, INFINITY, batch.columns)
+            return batch.with_lifetimes(starts, INFINITY)
         assert isinstance(self._duration, int)
         refuse_beginningless(starts, self.node)
         if len(starts):
             shifted(starts[-1:], self._duration, self.node)
-        return Batch(starts, self._duration, batch.columns)
+        return batch.with_lifetimes(starts, self._duration)
 
     def _ticks(self, batch: Batch) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         """The lengths in ticks, 0 for those below; and where there is one: a null is for ever, as a null end is."""
