@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["grown", "room_for"]
+__all__ = ["Scratch", "grown", "room_for"]
 
 Array = npt.NDArray[Any]
 
@@ -29,3 +29,24 @@ def grown(array: Array, size: int, fill: int | None = 0) -> Array:
     if fill is not None:
         bigger[len(array) :] = fill
     return bigger
+
+
+class Scratch:
+    """Arrays that are needed again and again: memory that the process has just got is slow to write to.
+
+    Examples
+    --------
+    >>> scratch = Scratch()
+    >>> np.shares_memory(scratch.take("rows", 20, np.int32), scratch.take("rows", 10, np.int32))
+    True
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def take(self, name: str, size: int, dtype: npt.DTypeLike) -> Array:
+        """Return `size` items that hold anything; what was taken under this name before is taken back."""
+        array = self._arrays.get(name)
+        if array is None or len(array) < size:
+            array = self._arrays[name] = np.empty(room_for(size), dtype)
+        return array[:size]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from squill.engine.kernels import multiset as kernels
+from squill.engine.kernels import multiset_blocks as layout
+from squill.engine.kernels import multiset_tree as tree
 from squill.engine.multiset import Multisets, float_codes, float_values, uint64_codes, uint64_values
 from squill.errors import InternalError, StateFormatError
-
-LEAF = kernels.LEAF
 
 
 class Model:
@@ -45,60 +45,75 @@ class Model:
         check_structure(self.family)
 
 
-def blocks_of_slot(arena: NDArray[np.int64], at: int) -> Iterator[tuple[int, int]]:
-    """Yield (address, size) of each block below a slot, checking counts, firsts and fill on the way."""
+def blocks_of_slot(arena: NDArray[np.int64], at: int, *, exact: bool) -> Iterator[tuple[int, int]]:
+    """Yield (address, size) of each block below a slot, checking counts, order and fill on the way.
+
+    The code that a node has of a child is that child's first, with `exact`, or not above it.
+    """
     base, tag = int(arena[at]), int(arena[at + 1])
-    room, n = tag & kernels.ROOM, tag >> 16
-    if room < kernels.TREE:
+    room, n = tag & layout.ROOM, tag >> 16
+    if room < layout.TREE:
         assert (n == 0) == (room == 0)
         assert n <= room
         if room:
             yield base, room
         return
-    height = room - kernels.TREE
+    height = room - layout.TREE
 
     def walk(node: int, level: int, first: int, count: int) -> Iterator[tuple[int, int]]:
         if level == 0:
-            assert 0 < count <= LEAF
-            assert arena[node] == first
-            yield node, LEAF
+            counts = arena[node + tree.COUNTS : node + tree.LEAF].view(np.int32)
+            entries = int(counts[-1])
+            assert 0 < entries <= tree.ENTRIES
+            assert counts[:entries].sum() == count > 0
+            assert counts[:entries].min() >= (1 if exact else 0)
+            codes = arena[node : node + entries]
+            if exact:
+                assert codes[0] == first
+                assert len(set(codes.tolist())) == entries
+            else:
+                assert codes[0] >= first
+                assert (codes[1:] > codes[:-1]).all()
+            yield node, tree.LEAF
             return
         children, words = int(arena[node]), int(arena[node + 1])
-        assert 2 <= children < words // 2
-        assert words == kernels.NODE or height == 1
-        firsts = arena[node + kernels.FIRSTS :][:children]
+        assert (1 if level == height == 1 else 2) <= children < words // 2
+        assert words == tree.NODE or height == 1
+        firsts = arena[node + tree.FIRSTS :][:children]
         links = arena[node + words // 2 + 1 :][:children]
         assert firsts[0] == first
-        assert (links & kernels.COUNT).sum() == count
+        assert exact or (firsts[1:] > firsts[:-1]).all()
+        assert (links & tree.MOST_CODES).sum() == count
         yield node, words
         for child_first, link in zip(firsts.tolist(), links.tolist(), strict=True):
-            yield from walk(link >> kernels.LINK, level - 1, child_first, link & kernels.COUNT)
+            yield from walk(link >> tree.LINK & ~7, level - 1, child_first, link & tree.MOST_CODES)
 
-    yield from walk(base, height, int(arena[base + kernels.FIRSTS]), n)
+    yield from walk(base, height, int(arena[base + tree.FIRSTS]), n)
 
 
 def check_structure(family: Multisets) -> None:
-    """Every word above the slots is in exactly one aligned block: alive, or on the free list of its size."""
+    """Every word is in exactly one place: the slots, or an aligned block, alive or on the free list of its size."""
     arena = family.state.arena
     words_before = arena.ctypes.data // 8
-    table = int(arena[kernels.SLOTS])
+    table = int(arena[layout.SLOTS])
     blocks: list[tuple[int, int]] = []
     for slot in range(family.slot_capacity):
-        blocks.extend(blocks_of_slot(arena, table + 2 * slot))
-    for kind in range(kernels.NODE // 4 + 1):
+        blocks.extend(blocks_of_slot(arena, table + 2 * slot, exact=family.state.text is not None))
+    for kind in range(layout.LARGEST_BLOCK // 4 + 1):
         alive = sum(words == 4 * kind for _, words in blocks)
-        assert alive == arena[kernels.BLOCKS + kind]
-    for kind in range(kernels.NODE // 4 + 1):
-        block = int(arena[kernels.FREE + kind])
+        assert alive == arena[layout.BLOCKS + kind]
+    for kind in range(layout.LARGEST_BLOCK // 4 + 1):
+        block = int(arena[layout.FREE + kind])
         while block:
             blocks.append((block, 4 * kind))
             block = int(arena[block])
-    at = table + 2 * family.slot_capacity
+    blocks.append((table, 2 * family.slot_capacity))
+    at = layout.HEADER
     for start, words in sorted(blocks):
         assert start == at
-        assert (words_before + start) % min(words, kernels.LINE) == 0
+        assert (words_before + start) % min(words & -words, layout.LINE) == 0
         at += words
-    assert at == arena[kernels.TOP]
+    assert at == arena[layout.TOP]
 
 
 def zeros(n: int) -> NDArray[np.int32]:
@@ -118,7 +133,7 @@ def test_extreme_codes_are_ordered() -> None:
     assert family.codes(0).tolist() == [-(2**63), 0, 2**63 - 1]
 
 
-@pytest.mark.parametrize("held", [0, 3, 16, 40, 64, 65, 1000])
+@pytest.mark.parametrize("held", [0, 3, 16, 40, 64, 65, 256, 257, 1000])
 def test_removing_an_absent_code_is_an_error_and_changes_nothing(held: int) -> None:
     family = Multisets()
     family.apply(zeros(held), np.ones(held), 2 * np.arange(held))
@@ -135,13 +150,13 @@ def test_an_empty_slot_holds_no_block() -> None:
     family.apply(zeros(5000), np.ones(5000), codes)
     family.apply(zeros(5000), -np.ones(5000), codes[::-1])
     check_structure(family)
-    assert not family.state.arena[kernels.BLOCKS : kernels.PATHS].any()
+    assert not family.state.arena[layout.BLOCKS : layout.PATHS].any()
 
 
 @pytest.mark.parametrize("pattern", ["ascending", "descending", "random", "equal", "few"])
 @pytest.mark.parametrize("drain", ["first in first out", "last in first out", "smallest first"])
 def test_groups_grow_into_trees_and_shrink_again(pattern: str, drain: str) -> None:
-    n = 3 * LEAF * kernels.FANOUT // 2
+    n = 3 * tree.ENTRIES * tree.FANOUT // 2
     rng = np.random.default_rng(1)
     codes = {
         "ascending": np.arange(n),
@@ -153,7 +168,8 @@ def test_groups_grow_into_trees_and_shrink_again(pattern: str, drain: str) -> No
     family = Multisets()
     family.apply(zeros(n), np.ones(n), codes)
     assert family.codes(0).tolist() == sorted(codes.tolist())
-    assert family.state.arena[kernels.HEADER + 1] & kernels.ROOM >= kernels.TREE + 2
+    height = {"equal": 1, "few": 1}.get(pattern, 2)
+    assert family.state.arena[family.state.arena[layout.SLOTS] + 1] & layout.ROOM == layout.TREE + height
     check_structure(family)
     order = {"first in first out": codes, "last in first out": codes[::-1]}.get(drain, np.sort(codes))
     for part in np.array_split(np.arange(n), 7):
@@ -165,7 +181,13 @@ def test_groups_grow_into_trees_and_shrink_again(pattern: str, drain: str) -> No
 def test_ascending_codes_fill_their_leaves() -> None:
     family = Multisets()
     family.apply(zeros(100_000), np.ones(100_000), np.arange(100_000))
-    assert family.used_bytes < 8 * 100_000 * 1.2
+    assert family.used_bytes < 8 * tree.LEAF * 100_000 / tree.ENTRIES * 1.2
+
+
+def test_equal_codes_are_counted_not_repeated() -> None:
+    family = Multisets()
+    family.apply(zeros(100_000), np.ones(100_000), np.arange(100_000) % 500)
+    assert family.used_bytes < 100_000
 
 
 def test_memory_follows_what_is_alive() -> None:
@@ -215,21 +237,66 @@ def test_clear_frees_all_blocks(held: int) -> None:
 @pytest.mark.parametrize("operations", [1, 100, 3000])
 def test_reserve_covers_groups_that_all_grow_at_once(operations: int) -> None:
     family = Multisets()
-    sizes = [4, 8, 16, 32, 64, 20 * 64, LEAF * kernels.FANOUT]
-    slots = np.repeat(np.arange(3000, dtype=np.int32), [sizes[k % 5] for k in range(3000)])
+    sizes = [4, 8, 16, 32, 64, 128, 256, 20 * 64, tree.ENTRIES * tree.FANOUT]
+    slots = np.repeat(np.arange(3000, dtype=np.int32), [sizes[k % 7] for k in range(3000)])
     family.ensure_slots(3010)
     family.apply(slots, np.ones(slots.size), np.arange(slots.size))
     for slot, size in enumerate(sizes, start=3000):
         family.apply(np.full(size, slot), np.ones(size), np.arange(size))
     need = family._worst_case(operations)
-    before = int(family.state.arena[kernels.TOP])
+    before = int(family.state.arena[layout.TOP])
     family.apply(np.arange(3009 - operations, 3009), np.ones(operations), np.arange(operations))
-    assert int(family.state.arena[kernels.TOP]) - before <= need
+    assert int(family.state.arena[layout.TOP]) - before <= need
+
+
+@pytest.mark.parametrize("span", [40, 2**60])
+@pytest.mark.parametrize("groups", [1, 30, 900])
+def test_operations_never_take_more_than_was_promised(span: int, groups: int) -> None:
+    """Groups wander between empty runs and trees; each short call may meet many that are just full or just thin."""
+    rng = np.random.default_rng(groups + span % 7)
+    family = Multisets()
+    family.ensure_slots(groups)
+    held: list[list[int]] = [[] for _ in range(groups)]
+    for turn in range(120):
+        grows = 0.8 if turn // 20 % 2 == 0 else 0.25
+        slots, signs, codes = [], [], []
+        for slot in rng.integers(0, groups, int(rng.integers(1, 1200))).tolist():
+            mine = held[slot]
+            inserts = not mine or rng.random() < grows
+            if inserts:
+                mine.append(int(rng.integers(0, span)))
+                code = mine[-1]
+            else:
+                k = int(rng.integers(len(mine)))
+                mine[k], mine[-1] = mine[-1], mine[k]
+                code = mine.pop()
+            slots.append(slot)
+            signs.append(1 if inserts else -1)
+            codes.append(code)
+        family.reserve(len(slots))
+        promised = int(family.state.arena[layout.TOP]) + family._worst_case(len(slots))
+        assert promised <= family.state.arena.size
+        family.apply(slots, signs, codes)
+        assert family.state.arena[layout.TOP] <= promised
+        if turn % 20 == 19:
+            check_structure(family)
+            for slot in range(0, groups, 7):
+                assert family.codes(slot).tolist() == sorted(held[slot])
+
+
+def test_more_codes_than_can_be_counted_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squill.engine.multiset.MOST_CODES", 1000)
+    family = Multisets()
+    family.apply(zeros(600), np.ones(600), np.arange(600))
+    family.apply(np.ones(300), np.ones(300), np.arange(300))
+    family.apply(np.ones(300), np.ones(300), np.arange(300))
+    with pytest.raises(InternalError, match="more than 1000 under one key cannot be held"):
+        family.apply(zeros(600), np.ones(600), np.arange(600))
 
 
 def test_more_than_can_be_addressed_is_an_error() -> None:
     with pytest.raises(InternalError, match=r"ordered values would take .* GiB; 64 GiB can be addressed"):
-        Multisets().reserve(2**36)
+        Multisets().reserve(2**31 - 1)
 
 
 def test_new_slots_keep_the_old_ones() -> None:
@@ -267,7 +334,7 @@ def reload(family: Multisets, *, byte_order: bool = False) -> Multisets:
 
 # Each step: how many to insert, how many of the oldest to remove, the range of codes, save and load?
 STEPS = st.lists(
-    st.tuples(st.integers(0, 400), st.integers(0, 400), st.sampled_from([1, 20, 2**62]), st.booleans()),
+    st.tuples(st.integers(0, 900), st.integers(0, 900), st.sampled_from([1, 20, 400, 2**62]), st.booleans()),
     max_size=12,
 )
 

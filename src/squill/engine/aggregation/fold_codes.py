@@ -23,7 +23,7 @@ from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.columns import as_float64, as_int64, read_only, series_from, valid_of
 from squill.engine.kernels import fold_order as kernels
-from squill.engine.kernels.multiset import ByteStrings
+from squill.engine.kernels.multiset_blocks import ByteStrings
 from squill.engine.key_table import KeyTable
 from squill.engine.multiset import float_codes, float_values, uint64_codes, uint64_values
 from squill.engine.operator import OperatorState

@@ -53,8 +53,8 @@ class RowLists:
         while True:
             code, detail = kernels.fold_lists(*arguments, limit, prefixes, progress, offsets, out)
             if code == kernels.ABSENT:
-                raise absent_value(call, arguments[0][detail])
-            cell, used = int(progress[kernels.CELL]), int(progress[kernels.USED])
+                raise absent_value(call, arguments[0], detail)
+            cell, used = int(progress[kernels.DONE_CELLS]), int(progress[kernels.USED])
             if code == kernels.DONE or used >= PIECE // 2:
                 offsets[first] = 0
                 yield first, offsets[first : cell + 1].copy(), out[:used]

@@ -19,10 +19,10 @@ from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
 from squill.engine.aggregation.schedules import Column, Deltas
 from squill.engine.batch import Batch
-from squill.engine.buffers import grown
+from squill.engine.buffers import Scratch, grown
 from squill.engine.columns import as_float64, read_only, series_from, valid_of
 from squill.engine.kernels import fold_order as kernels
-from squill.engine.kernels.arrange import GROUP_SIZE, arrange
+from squill.engine.kernels.arrange import CELL_SIZE, CHANGE_SIZE, GROUP_SIZE, arrange
 from squill.engine.multiset import Multisets
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
@@ -39,6 +39,7 @@ class CodeMultisets:
         self._interned = interned
         self._multisets = Multisets(byte_order=interned is not None)
         self._group_of = np.empty(16, np.int32)
+        self._scratch = Scratch()
 
     def ensure_slots(self, capacity: int) -> None:
         self._multisets.ensure_slots(capacity)
@@ -49,22 +50,23 @@ class CodeMultisets:
 
         Across instants a slot's changes and cells stand together; otherwise the cells stay in order.
         """
-        n, cells = deltas.count, deltas.cells
-        scratch = (np.empty((n + cells, GROUP_SIZE), np.int32), np.empty(n, np.int32), np.empty(cells, np.int32))
-        slots, signs, codes = np.empty(n, np.int32), np.empty(n, np.int8), np.empty(n, np.int64)
-        ends, order = np.empty(cells, np.int32), np.empty(cells, np.int32)
+        n, n_cells = deltas.count, deltas.cells
+        take = self._scratch.take
+        groups = take("groups", GROUP_SIZE * (n + n_cells), np.int32)
+        groups_of = take("group of delta", n, np.int32), take("group of cell", n_cells, np.int32)
+        changes, cells = take("changes", CHANGE_SIZE * n, np.int64), take("cells", CELL_SIZE * n_cells, np.int32)
         count = arrange(
-            *delta_arguments(deltas), *map(read_only, column), across_instants, self._group_of, *scratch,
-            slots, signs, codes, ends, order,
+            *delta_arguments(deltas), *map(read_only, column), across_instants, self._group_of, groups, *groups_of,
+            changes, cells,
         )  # fmt: skip
+        changes = changes[: CHANGE_SIZE * count]
         if self._interned is not None:
             released = np.empty(count, np.int64)
-            n_released = kernels.count_references(signs[:count], codes[:count], self._interned.references, released)
+            n_released = kernels.count_references(changes, self._interned.references, released)
             self._interned.note(released[:n_released])
             self._multisets.set_bytes(*self._interned.strings)
         self._multisets.reserve(count)
-        changes = (slots[:count], signs[:count], codes[:count])
-        return (*changes, ends, order, deltas.cell_slot, self._multisets.state)
+        return changes, cells, self._multisets.state
 
     def save(self) -> OperatorState:
         return dict(self._multisets.save())
@@ -73,8 +75,8 @@ class CodeMultisets:
         self._multisets.load(state)
 
 
-def absent_value(call: object, slot: int) -> InternalError:
-    return InternalError(f"{call}: slot {slot} loses a row that it does not hold")
+def absent_value(call: object, changes: Array, row: int) -> InternalError:
+    return InternalError(f"{call}: slot {changes[CHANGE_SIZE * row] >> 1} loses a row that it does not hold")
 
 
 class Ordered:
@@ -87,7 +89,8 @@ class Ordered:
         self._shares: list[float] = []
         self._multisets = CodeMultisets(interned)
         self._counts, self._lows, self._highs = (np.zeros(16, np.int64) for _ in range(3))
-        self._cells = np.empty((0, 1), np.int64)
+        self._scratch = Scratch()
+        self._cells = np.empty(0, np.int64)
         self.sizes = np.empty(0, np.int64)
         self.valid = np.empty(0, np.uint8)
 
@@ -115,12 +118,12 @@ class Ordered:
 
     def run(self, deltas: Deltas, column: Column, call: BoundAggregate) -> None:
         """Apply the deltas; leave the asked codes, how many values each finished cell has, and whether any."""
-        self._cells = np.empty((deltas.cells, 1 + len(self._kinds)), np.int64)
+        self._cells = self._scratch.take("cells", deltas.cells * (1 + len(self._kinds)), np.int64)
         if self._is_running:
             self._run_extremes(deltas, column)
         else:
             self._run_multisets(deltas, column, call)
-        self.sizes = np.ascontiguousarray(self._cells[:, 0])
+        self.sizes = self._column(0)
         self.valid = (self.sizes > 0).view(np.uint8)
 
     def _run_extremes(self, deltas: Deltas, column: Column) -> None:
@@ -139,11 +142,14 @@ class Ordered:
         arguments = self._multisets.arguments(deltas, column, across_instants=True)
         bad = kernels.fold_positions(*arguments, np.array(self._kinds), np.array(self._shares), self._cells)
         if bad >= 0:
-            raise absent_value(call, arguments[0][bad])
+            raise absent_value(call, arguments[0], bad)
 
     def codes(self, row: int) -> Array:
         """The codes at the position to which `ask` gave this number, one for each finished cell."""
-        return np.ascontiguousarray(self._cells[:, 1 + row])
+        return self._column(1 + row)
+
+    def _column(self, k: int) -> Array:
+        return self._cells[k :: 1 + len(self._kinds)].copy()  # the buffer is written again
 
     def save(self) -> OperatorState:
         if self._is_running:

@@ -225,12 +225,15 @@ class FifoSchedule(Schedule):
         return int(self._queue_end[head]) if head < self._tail else INFINITY
 
     def _make_room(self, n: int) -> None:
-        """Move the queue to the front, into larger arrays when more than half is in use."""
+        """Move the queue to the front, into larger arrays when much more than half is in use.
+
+        Then a move comes after many rows again, and little memory is touched that is not in use.
+        """
         head, tail = int(self.state[kernels.HEAD]), self._tail
         live = tail - head
         size = len(self._queue_end)
-        if 2 * (live + n) > size:
-            size = room_for(2 * (live + n))
+        if 8 * (live + n) > 5 * size:
+            size = 2 * (live + n)
         self._queue_end = _moved(self._queue_end, head, tail, size)
         self._queue_slot = _moved(self._queue_slot, head, tail, size)
         self._columns = [

@@ -11,8 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy import uint64 as u  # numba wraps signed indices, which takes as long as the load
 
+from squill.engine.kernels.arrange import CELL, CELL_SIZE, CHANGE_SIZE, END, OF_SLOT
 from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.memory import prefetch_word
 from squill.engine.kernels.multiset import (
     GROUP,
     copy_range,
@@ -22,6 +25,7 @@ from squill.engine.kernels.multiset import (
     prefetch,
     remove,
     size,
+    size_and_run,
 )
 
 __all__ = [
@@ -40,8 +44,10 @@ Array = Any
 # What is read of a cell's multiset.
 SMALLEST, LARGEST, DISCRETE, BELOW, ABOVE = 0, 1, 2, 3, 4
 
+CELLS_AHEAD = 8  # how far ahead the place for what is read is fetched
+
 # Where `fold_lists` goes on.
-CHANGE, CELL, USED = 0, 1, 2
+DONE_CHANGES, DONE_CELLS, USED = 0, 1, 2
 PROGRESS_SIZE = 3
 DONE, FULL, ABSENT = 0, 1, 2
 
@@ -60,12 +66,12 @@ def position(kind: int, share: float, n: int) -> int:
 
 
 @kernel
-def count_references(signs: Array, changes: Array, references: Array, released: Array) -> int:
+def count_references(changes: Array, references: Array, released: Array) -> int:
     """Count how often each id is held; write the ids that nobody holds any more, and return how many."""
     n = np.int64(0)
-    for d in range(len(changes)):
-        code = changes[d]
-        if signs[d] > 0:
+    for d in range(0, len(changes), CHANGE_SIZE):
+        code = changes[d + 1]
+        if changes[d] & 1:
             references[code] += 1
             continue
         references[code] -= 1
@@ -75,49 +81,45 @@ def count_references(signs: Array, changes: Array, references: Array, released: 
     return n
 
 
-@inlined
-def change(state: Any, slots: Array, signs: Array, changes: Array, d: int) -> bool:
-    """Insert or remove one code; return False when it is not there."""
-    if d & (GROUP - 1) == 0:
-        prefetch(state, slots, changes, d)
-    if signs[d] > 0:
-        insert(state, slots[d], changes[d], d)
-        return True
-    return remove(state, slots[d], changes[d], d)
-
-
 @kernel
-def fold_positions(
-    slots: Array, signs: Array, changes: Array, ends: Array, order: Array, c_slot: Array, state: Any,
-    kinds: Array, shares: Array, out: Array,
-) -> int:  # fmt: skip
-    """Write for each cell, in its row of `out`, how many codes there are and the code at each asked position.
+def fold_positions(changes: Array, cells: Array, state: Any, kinds: Array, shares: Array, out: Array) -> int:
+    """Write for each cell how many codes there are and the code at each asked position, one after the other.
 
     Returns the change that removes what is not there, or -1.
     """
+    arena = state[0]
     d = np.int64(0)
-    for j in range(len(ends) + 1):
-        stop = np.int64(ends[j] if j < len(ends) else len(slots))
+    width, n_cells = 1 + len(kinds), len(cells)
+    for j in range(0, n_cells + 1, CELL_SIZE):
+        stop = np.int64(cells[u(j + END)] if j < n_cells else len(changes) // CHANGE_SIZE)
         while d < stop:
-            if not change(state, slots, signs, changes, d):
+            if d & (GROUP - 1) == 0:
+                prefetch(state, changes, d)
+            what, code = changes[u(2 * d)], changes[u(2 * d + 1)]
+            if what & 1:
+                insert(state, what >> 1, code, d)
+            elif not remove(state, what >> 1, code, d):
                 return d
             d += 1
-        if j == len(ends):
+        if j == n_cells:
             break
-        c = order[j]
-        slot = c_slot[c]
-        n = size(state, slot)
-        out[c, 0] = n
-        at = k = run = np.int64(0)  # the code at k is at this address, with so many behind it
+        prefetch_word(out, np.int64(width * cells[u(min(j + CELLS_AHEAD * CELL_SIZE, n_cells - CELL_SIZE))]))
+        row = np.int64(width * cells[u(j + CELL)])
+        slot = cells[u(j + OF_SLOT)]
+        n, run = size_and_run(state, slot)
+        out[u(row)] = n
+        at, first, last = run, np.int64(0), np.int64(-1)  # the code at these positions is at this address
         for r in range(len(kinds)):
+            row += 1
             if n == 0:
-                out[c, r + 1] = 0
+                out[u(row)] = 0
                 continue
             wanted = position(kinds[r], shares[r], n)
-            if wanted < k or wanted >= k + run:
-                at, run = locate(state, slot, wanted)
-                k = wanted
-            out[c, r + 1] = state[0][at + wanted - k]
+            if run > 0:
+                at = run + wanted
+            elif wanted < first or wanted > last:
+                at, first, last = locate(state, slot, wanted)
+            out[u(row)] = arena[u(at)]
     return np.int64(-1)
 
 
@@ -161,6 +163,7 @@ def fold_running(
     Returns how many ids were released.
     """
     n_released = np.int64(0)
+    width = 1 + len(kinds)
     d = np.int64(0)
     c = np.int64(0)
     for i in range(n_instants + 1):
@@ -180,9 +183,9 @@ def fold_running(
         if i < n_instants:
             while c < i_cell[i]:
                 slot = c_slot[c]
-                out[c, 0] = counts[slot]
+                out[width * c] = counts[slot]
                 for r in range(len(kinds)):
-                    out[c, r + 1] = lows[slot] if kinds[r] == SMALLEST else highs[slot]
+                    out[width * c + r + 1] = lows[slot] if kinds[r] == SMALLEST else highs[slot]
                 c += 1
     return n_released
 
@@ -237,23 +240,28 @@ def wanted(state: Any, slot: int, limit: int, prefixes: Array) -> int:
 
 @kernel
 def fold_lists(
-    slots: Array, signs: Array, changes: Array, ends: Array, order: Array, c_slot: Array, state: Any,
-    limit: int, prefixes: Array, progress: Array, offsets: Array, out: Array,
-) -> tuple[int, int]:  # fmt: skip
+    changes: Array, cells: Array, state: Any, limit: int, prefixes: Array, progress: Array, offsets: Array, out: Array
+) -> tuple[int, int]:
     """Write the codes of each cell, in order: all of them, or the first `limit` with ties of the last.
 
     The cells must be arranged in their order. Stops where `out` is full; called again with the same arguments but
     `out`, it goes on. Returns a code and, when a change removes what is not there, that change or, when `out` is
     full, what the cell needs.
     """
-    for c in range(progress[CELL], len(ends) + 1):
-        stop = ends[c] if c < len(ends) else len(slots)
-        for d in range(progress[CHANGE], stop):
-            if not change(state, slots, signs, changes, d):
+    n_cells = len(cells) // CELL_SIZE
+    for c in range(progress[DONE_CELLS], n_cells + 1):
+        stop = cells[CELL_SIZE * c + END] if c < n_cells else len(changes) // CHANGE_SIZE
+        for d in range(progress[DONE_CHANGES], stop):
+            if d & (GROUP - 1) == 0:
+                prefetch(state, changes, d)
+            slot, code = changes[CHANGE_SIZE * d] >> 1, changes[CHANGE_SIZE * d + 1]
+            if changes[CHANGE_SIZE * d] & 1:
+                insert(state, slot, code, d)
+            elif not remove(state, slot, code, d):
                 return ABSENT, d
-        progress[CHANGE] = stop
-        if c < len(ends):
-            slot = c_slot[c]
+        progress[DONE_CHANGES] = stop
+        if c < n_cells:
+            slot = cells[CELL_SIZE * c + OF_SLOT]
             n = wanted(state, slot, limit, prefixes)
             used = progress[USED]
             if used + n > len(out):
@@ -261,7 +269,7 @@ def fold_lists(
             copy_range(state, slot, 0, n, out[used:])
             progress[USED] = used + n
             offsets[c + 1] = used + n
-            progress[CELL] = c + 1
+            progress[DONE_CELLS] = c + 1
     return DONE, 0
 
 

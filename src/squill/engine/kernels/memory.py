@@ -16,7 +16,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 __all__ = [
-    "LANES", "copy_bytes", "count_at_most", "load_byte", "load_half", "load_word", "memmove", "prefetch_word",
+    "LANES", "copy_bytes", "count_at_most", "load_byte", "load_half", "load_word", "memmove",
+    "memmove_halves", "prefetch_word",
     "same_bytes", "store_half", "store_word",
 ]  # fmt: skip
 
@@ -29,6 +30,10 @@ if numba.config.DISABLE_JIT:
 
     def memmove(arena: NDArray[np.int64], source: int, target: int, words: int) -> None:
         arena[target : target + words] = arena[source : source + words]
+
+    def memmove_halves(arena: NDArray[np.int64], source: int, target: int, halves: int) -> None:
+        view = arena.view(np.int32)
+        view[target : target + halves] = view[source : source + halves].copy()
 
     def prefetch_word(arena: NDArray[np.int64], at: int) -> None:
         pass
@@ -45,6 +50,20 @@ else:
             _, source, target, words = arguments
             to, of = builder.gep(data, [target]), builder.gep(data, [source])
             cgutils.raw_memmove(builder, to, of, words, 8)
+            return context.get_dummy_value()
+
+        return types.void(arena, types.int64, types.int64, types.int64), generate
+
+    @intrinsic
+    def memmove_halves(_typing: Any, arena: Any, source: Any, target: Any, halves: Any) -> Any:
+        """Move half words, which are counted from the front of the arena."""
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            data = builder.bitcast(data, ir.IntType(32).as_pointer())
+            _, source, target, halves = arguments
+            to, of = builder.gep(data, [target]), builder.gep(data, [source])
+            cgutils.raw_memmove(builder, to, of, halves, 4)
             return context.get_dummy_value()
 
         return types.void(arena, types.int64, types.int64, types.int64), generate

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squill.engine.kernels.arrange import GROUP_SIZE, arrange
+from squill.engine.kernels.arrange import CELL_SIZE, GROUP_SIZE, arrange
 
 SLOTS = 5
 # Of each instant the deltas (slot, whether the value is there) and more slots that have a cell; at the end the
@@ -25,17 +25,19 @@ def arranged(history: Any, *, across_instants: bool) -> tuple[list[int], list[in
     rows = [delta for some, _ in instants for delta in some] + rest
     cells = [sorted({slot for slot, _ in some} | more) for some, more in instants]
     n, c_slot = len(rows), np.array([slot for some in cells for slot in some], np.int32)
-    slots, signs, changes = np.empty(n, np.int32), np.empty(n, np.int8), np.empty(n, np.int64)
-    ends, order = np.empty(len(c_slot), np.int32), np.empty(len(c_slot), np.int32)
+    pairs, cells_out = np.empty(2 * n, np.int64), np.empty(CELL_SIZE * len(c_slot), np.int32)
     d_slot, valid = np.array([slot for slot, _ in rows], np.int32), np.array([there for _, there in rows], np.uint8)
     count = arrange(
         d_slot, np.where(np.arange(n) % 2, 1, -1).astype(np.int8), np.arange(n), n,
         np.cumsum([len(some) for some, _ in instants], dtype=np.int64),
         np.cumsum([len(some) for some in cells], dtype=np.int64), len(instants),
         c_slot, np.zeros(len(c_slot), np.int64), np.arange(n), valid, across_instants,
-        np.full(SLOTS, 1, np.int32), np.full((n + len(c_slot), GROUP_SIZE), 3, np.int32),
-        np.empty(n, np.int32), np.empty(len(c_slot), np.int32), slots, signs, changes, ends, order,
+        np.full(SLOTS, 1, np.int32), np.full((n + len(c_slot)) * GROUP_SIZE, 3, np.int32),
+        np.empty(n, np.int32), np.empty(len(c_slot), np.int32), pairs, cells_out,
     )  # fmt: skip
+    slots, signs, changes = pairs[0::2] >> 1, np.where(pairs[0::2] & 1, 1, -1), pairs[1::2]
+    order, ends, slots_of_cells = (cells_out[k::CELL_SIZE] for k in range(3))
+    assert slots_of_cells.tolist() == c_slot[order].tolist()
     assert signs[:count].tolist() == [1 if change % 2 else -1 for change in changes[:count]]
     assert sorted(changes[:count].tolist()) == np.flatnonzero(valid).tolist()
     assert slots[:count].tolist() == d_slot[changes[:count]].tolist()

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from squill.engine.columns import read_only
 from squill.engine.kernels.multiset import (
-    MultisetState,
     clear,
     copy_range,
     insert,
@@ -21,6 +19,7 @@ from squill.engine.kernels.multiset import (
     size,
     smallest,
 )
+from squill.engine.kernels.multiset_blocks import MultisetState
 from squill.engine.multiset import Multisets
 from tests.unit.engine.kernels.helpers import called_from_python
 
@@ -28,16 +27,16 @@ Ints = NDArray[np.int64]
 
 
 @called_from_python
-def fold(state: MultisetState, slots: NDArray[np.int32], signs: NDArray[np.int8], codes: Ints, out: Ints) -> int:
+def fold(state: MultisetState, changes: Ints, cleared: NDArray[np.bool_], out: Ints) -> int:
     """Apply changes; after each write size, smallest, largest and the lower median of the slot."""
-    for row in range(slots.size):
-        prefetch(state, slots, codes, row)
-        slot = slots[row]
-        if signs[row] > 0:
-            insert(state, slot, codes[row], row)
-        elif signs[row] == 0:
+    for row in range(cleared.size):
+        prefetch(state, changes, row)
+        slot, code = changes[2 * row] >> 1, changes[2 * row + 1]
+        if cleared[row]:
             clear(state, slot)
-        elif not remove(state, slot, codes[row], row):
+        elif changes[2 * row] & 1:
+            insert(state, slot, code, row)
+        elif not remove(state, slot, code, row):
             return row
         n = size(state, slot)
         out[row, 0] = n
@@ -57,9 +56,8 @@ def copies(state: MultisetState, slot: int, ks: Ints, ns: Ints, out: Ints) -> No
 def run_fold(family: Multisets, slots: list[int], signs: list[int], codes: list[int]) -> list[list[int]]:
     out = np.full((len(slots), 4), -1, np.int64)
     family.reserve(len(slots))
-    rows = read_only(np.array(slots, np.int32))
-    signed, coded = read_only(np.array(signs, np.int8)), read_only(np.array(codes, np.int64))
-    assert fold(family.state, rows, signed, coded, out) == -1
+    changes = np.array([(slot << 1 | (sign > 0), code) for slot, sign, code in zip(slots, signs, codes, strict=True)])
+    assert fold(family.state, changes.ravel(), np.array(signs) == 0, out) == -1
     return out.tolist()
 
 
