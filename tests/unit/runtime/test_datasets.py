@@ -281,7 +281,7 @@ def test_lineage_of_memory_datasets_holds_no_rows(cluster: sq.Cluster) -> None:
 def test_python_objects_are_refused_before_the_run(cluster: sq.Cluster, tmp_path: Path) -> None:
     frame = pl.DataFrame({"t": [1], "x": pl.Series([object()], dtype=pl.Object)})
     plan = cluster.from_frame(frame, start="t")
-    with pytest.raises(PlanError, match="to_storage: the column 'x' is Object"):
+    with pytest.raises(PlanError, match="to_storage: the column 'x' holds Python objects"):
         plan.to_storage(tmp_path / "out")
     with pytest.raises(PlanError, match="to_memory: the column 'x' is Object"):
         plan.to_memory("x")
