@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -119,7 +120,11 @@ class About:
 def versions() -> dict[str, str]:
     """Return what a driver must have to read a plan that another one wrote: plans are pickles."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"squill": version("squill"), "polars": version("polars"), "Python": python}
+    return {"squill": _version("squill"), "polars": _version("polars"), "Python": python}
+
+
+_version = cache(version)
+"""Looked up in a file of the package each time, which takes longer than all else of a run's folder."""
 
 
 def run_place(base: Path, run_id: str) -> Path:

@@ -9,10 +9,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import IO, Any, Generic, TypeVar
 
 import pyarrow as pa
+from pyspark import InheritableThread
 from pyspark.errors import PySparkRuntimeError
 from pyspark.errors.exceptions.captured import unwrap_spark_exception
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
@@ -22,6 +24,8 @@ from squill.errors import ShardError
 from squill.exchange.flow import Halted
 from squill.plan.fragments import Fragment
 from squill.runtime.spark.kinds import is_connect
+from squill.runtime.spark.near import task_rows
+from squill.runtime.spark.plain_job import Task, collected
 
 __all__ = ["Jobs", "failed_without_a_word", "filler", "filler_rows", "jobs_of_one_run"]
 
@@ -73,14 +77,25 @@ class Jobs:
     ``tag``  what marks them.
     """
 
-    def __init__(
-        self, tag: str, context: Any | None, cancel: Callable[[str], object], stop: threading.Event | None
-    ) -> None:
+    def __init__(self, tag: str, session: Any, cancel: Callable[[str], object], stop: threading.Event | None) -> None:
         self.tag = tag
-        self._context = context
+        self._session = session
         self._cancel = cancel
         self._stop = stop
         self._readers: list[threading.Thread] = []
+
+    def run_tasks(
+        self, task: Task, ddl: str, hosts: Sequence[Sequence[str]], *, one_by_one: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Run a task for each list of hosts, on one of them if there are any; yield the batches that tasks return.
+
+        They are of the schema `ddl`. They come as tasks finish if they are wanted `one_by_one`, else when all have.
+        """
+        if one_by_one or is_connect(self._session) or any(hosts):
+            yield from self.read(task_rows(self._session, hosts).mapInArrow(task, ddl), iter)
+            return
+        with_tag = partial(InheritableThread, name="spark-tasks", daemon=True)
+        yield from self._on_thread(with_tag, lambda: collected(self._session, task, len(hosts)))
 
     def read(self, table: Any, reader: Callable[[Iterator[pa.RecordBatch]], Iterator[T]]) -> Iterator[T]:
         """Run the job of a DataFrame and yield what `reader` makes of its rows.
@@ -96,23 +111,31 @@ class Jobs:
             return
         # The job is started by this thread, whose tag it gets.
         port, secret, server = java.collectAsArrowToPython()
+
+        def items() -> Iterator[T]:
+            try:
+                with _load_from_socket((port, secret), _AsTheyCome()) as stream:
+                    yield from reader(stream)
+            finally:
+                with unwrap_spark_exception():
+                    server.getResult()  # raises what the job failed with
+
+        yield from self._on_thread(partial(threading.Thread, name="spark-rows", daemon=True), items)
+
+    def _on_thread(self, make: Callable[..., threading.Thread], items: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """Yield what is made on a thread of its own, until the run is to stop."""
         arrived: SimpleQueue[_Arrived[T]] = SimpleQueue()
 
         def work() -> None:
             end: _Arrived[T] = _Arrived([])
             try:
-                try:
-                    with _load_from_socket((port, secret), _AsTheyCome()) as stream:
-                        for item in reader(stream):
-                            arrived.put(_Arrived([item]))
-                finally:
-                    with unwrap_spark_exception():
-                        server.getResult()  # raises what the job failed with
+                for item in items():
+                    arrived.put(_Arrived([item]))
             except BaseException as error:  # noqa: BLE001  (raised below)
                 end = _Arrived([], error)
             arrived.put(end)
 
-        thread = threading.Thread(target=work, name="spark-rows", daemon=True)
+        thread = make(target=work)
         thread.start()
         self._readers.append(thread)
         while (next_one := self._next(arrived)).items:
@@ -131,9 +154,9 @@ class Jobs:
 
     def stages(self) -> list[tuple[int, int]]:
         """Return of each stage that has begun how many of its tasks are done, and how many there are."""
-        if self._context is None:
+        if is_connect(self._session):
             return []
-        tracker = self._context._jsc.sc().statusTracker()
+        tracker = self._session.sparkContext._jsc.sc().statusTracker()
         known = [tracker.getJobInfo(job) for job in tracker.getJobIdsForTag(self.tag)]
         numbers = sorted({number for job in known if job.isDefined() for number in job.get().stageIds()})
         stages = [tracker.getStageInfo(number) for number in numbers]
@@ -176,7 +199,7 @@ def jobs_of_one_run(session: Any, stop: threading.Event | None = None) -> Iterat
     remove = session.removeTag if context is None else context.removeJobTag
     cancel = session.interruptTag if context is None else context.cancelJobsWithTag
     add(tag)
-    jobs = Jobs(tag, context, cancel, stop)
+    jobs = Jobs(tag, session, cancel, stop)
     try:
         yield jobs
     except BaseException as error:

@@ -186,14 +186,12 @@ class SparkRunner:
         return self.work(orders, [{} for _ in orders])
 
     def _reports(self, wave: LiveWave) -> list[ShardReport]:
-        tasks = len(wave.orders)
         reports: list[ShardReport] = []
         errors: list[bytes] = []
         with jobs_of_one_run(self._session) as jobs:
             try:
-                numbers = self._session.range(0, tasks, 1, tasks)
-                lines = numbers.mapInArrow(partial(run_live_task, dumps(wave)), OUTPUT_DDL)
-                for batch in jobs.read(lines, iter):
+                task = partial(run_live_task, dumps(wave))
+                for batch in jobs.run_tasks(task, OUTPUT_DDL, [()] * len(wave.orders), one_by_one=False):
                     for line in batch.to_pylist():
                         if line["error"] is not None:
                             errors.append(line["error"])

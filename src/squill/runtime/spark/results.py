@@ -28,15 +28,17 @@ class WaveResults:
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[Receipt, Run | None]]:
         """Take lines of one task; yield the receipts among them, and the runs of their rows, if there are any."""
+        # Arrow's compute functions on plain arrays: its filter of tables starts a query, which takes milliseconds.
         lines = pa.Table.from_batches([batch]).cast(OUTPUT)
-        written = lines.filter(pc.field("channel").is_valid()).select(MANIFEST.names)
+        channel = lines.column("channel")
+        written = lines.select(MANIFEST.names).filter(pc.is_valid(channel))
         self._lines.append(written)
         # A shard's receipt comes after the lines of what it has written.
-        for line in written.filter(pc.field("channel") == ANSWER).to_pylist():
+        for line in written.filter(pc.equal(written.column("channel"), ANSWER)).to_pylist():
             self._answers[line["shard"]] = Run(**line)
         self._works += [_loaded(work) for work in lines.column("work").drop_null()]
         # Errors come with their attempt, filling does not.
-        failed = lines.filter(pc.field("error").is_valid() & pc.field("attempt").is_valid())
+        failed = lines.filter(pc.and_(pc.is_valid(lines.column("error")), pc.is_valid(lines.column("attempt"))))
         self._errors += zip(failed.column("attempt").to_pylist(), failed.column("error").to_pylist(), strict=True)
         for note in lines.column("receipt").drop_null():
             receipt: Receipt = _loaded(note)

@@ -51,7 +51,7 @@ from squill.runtime.spark.carried import carried_error
 from squill.runtime.spark.executors import check_executors, saying_what_is_missing
 from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows, jobs_of_one_run
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
-from squill.runtime.spark.near import hadoop_hosts, task_rows
+from squill.runtime.spark.near import hadoop_hosts
 from squill.runtime.spark.results import WaveResults
 from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
 from squill.runtime.spark.tables import columns_of, spooled
@@ -238,7 +238,7 @@ class SparkRuntime:
                     wave = WaveJob(jobs=stage_jobs, filling=filling)
                     results, begin = WaveResults(works), len(works)
                     notes: list[Receipt] = []
-                    for receipt, run in self._run_wave(jobs, wave, folder.files, results):
+                    for receipt, run in self._run_wave(jobs, wave, folder.files, results, is_awaited=is_awaited):
                         notes.append(receipt)
                         take(receipt, run)
                     done = Committed(manifest=results.manifest(), receipts=notes, works=works[begin:])
@@ -285,13 +285,12 @@ class SparkRuntime:
         )
 
     def _run_wave(
-        self, jobs: Jobs, wave: WaveJob, files: Path, results: WaveResults
+        self, jobs: Jobs, wave: WaveJob, files: Path, results: WaveResults, *, is_awaited: bool
     ) -> Iterator[tuple[Receipt, Run | None]]:
         """Run one job; yield the receipts of the answer, and what holds their rows, as tasks finish."""
         try:
-            tasks = task_rows(self.session, wave.hosts())
-            lines = tasks.mapInArrow(partial(self.task, dumps(wave)), OUTPUT_DDL)
-            for batch in jobs.read(lines, iter):
+            task = partial(self.task, dumps(wave))
+            for batch in jobs.run_tasks(task, OUTPUT_DDL, wave.hosts(), one_by_one=is_awaited):
                 yield from results.add(batch)
         except (PySparkException, Py4JError) as error:
             raise _reported(wave, files, error) from error
