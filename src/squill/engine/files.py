@@ -149,7 +149,8 @@ def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
     filtered = () if source.predicate is None else source.predicate.roots
     read = list(dict.fromkeys((*names, *filtered)))
     for frame in arrow_frames(part, source.format, source.columns, read, CHUNK_ROWS):
-        yield (frame if source.predicate is None else frame.filter(source.predicate.expr)).select(names)
+        kept = frame if source.predicate is None else frame.filter(source.predicate.expr)
+        yield kept if read == list(names) else kept.select(names)
 
 
 def _read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:

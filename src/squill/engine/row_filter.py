@@ -16,7 +16,7 @@ from squill.time import TimeType
 __all__ = ["RowFilter"]
 
 LARGE = 16_384
-"""From here on one Polars call over all columns beats one copy per column."""
+"""From here on Polars' filter beats ours."""
 
 
 class RowFilter:
@@ -48,17 +48,13 @@ def _kept(batch: Batch, mask: pl.Series) -> Batch:
 def _kept_by_polars(batch: Batch, mask: pl.Series) -> Batch:
     if mask.all(ignore_nulls=False):
         return batch
-    times: dict[str, npt.NDArray[np.int64]] = {} if batch.is_timeless else {"sync": batch.sync}
-    if batch.duration is None:
-        times["other"] = batch.other
-    if batch.ids is not None:
-        times["ids"] = np.asarray(batch.ids)
-    # Numbered, so that no payload column can have the name of a time.
-    named = [series.alias(str(number)) for number, series in enumerate(batch.columns.values())]
-    whole = [*(series_from(name, array, None, pl.Int64()) for name, array in times.items()), *named]
-    kept = pl.DataFrame(whole).filter(mask)
-    columns = {name: kept[str(number)].alias(name) for number, name in enumerate(batch.columns)}
+    # Column by column: a filter of a frame is a query, and with one thread Polars starts one in milliseconds.
+    columns = {name: series.filter(mask) for name, series in batch.columns.items()}
     if batch.is_timeless:
-        return Batch.relational(columns, kept.height)
-    other = values_of(kept["other"]) if batch.duration is None else batch.duration
-    return Batch(values_of(kept["sync"]), other, columns, None if batch.ids is None else values_of(kept["ids"]))
+        return Batch.relational(columns, int(mask.sum()))
+
+    def kept(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return values_of(series_from("", values, None, pl.Int64()).filter(mask))
+
+    other = kept(batch.other) if batch.duration is None else batch.duration
+    return Batch(kept(batch.sync), other, columns, None if batch.ids is None else kept(np.asarray(batch.ids)))

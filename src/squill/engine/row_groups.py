@@ -111,7 +111,8 @@ def _may_match(
         lows = [None if pair is None else pair[0] for pair in found]
         highs = [None if pair is None else pair[1] for pair in found]
         try:
-            bounds = pl.DataFrame([pl.Series("low", lows), pl.Series("high", highs)]).cast(columns[column])
+            low, high = (pl.Series(values).cast(columns[column]) for values in (lows, highs))
+            bounds = pl.DataFrame([low.alias("low"), high.alias("high")])
             possible = bounds.select(_possible(operation, constant).fill_null(True)).to_series()
         except pl.exceptions.PolarsError:
             continue  # reading says what is wrong with the comparison
