@@ -12,6 +12,7 @@ Decoding copies nothing where the type allows it: numbers are views of the bytes
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from squill.engine.batch import Batch, Int64s
 from squill.errors import InternalError
 from squill.plan.schema import Schema
 from squill.plan.storable import storable
+from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["COMPRESSIONS", "decode", "encode"]
+__all__ = ["COMPRESSIONS", "Room", "decode", "encode"]
 
 COMPRESSIONS = ("lz4", "zstd")
 METADATA = b"squill"
@@ -31,8 +33,21 @@ _INT64 = pa.int64()
 _TEXT = (pl.Categorical, pl.Enum)
 
 
-def encode(batch: Batch, compression: str | None = None) -> pa.Buffer:
-    """Return the rows as bytes; `compression` is None, "lz4" or "zstd".
+class Room:
+    """Memory that one encoded batch after the other stands in: new memory takes as long to get as to fill."""
+
+    def __init__(self) -> None:
+        self._held = pa.allocate_buffer(0)
+
+    def of(self, size: int) -> pa.Buffer:
+        """Return at least so many bytes; what was there before is gone."""
+        if self._held.size < size:
+            self._held = pa.allocate_buffer(size + size // 4)
+        return self._held
+
+
+def encode(batch: Batch, compression: str | None = None, room: Room | None = None) -> pa.Buffer:
+    """Return the rows as bytes; `compression` is None, "lz4" or "zstd". With `room` they may stand there.
 
     Examples
     --------
@@ -50,10 +65,10 @@ def encode(batch: Batch, compression: str | None = None) -> pa.Buffer:
     header = json.dumps({"rows": len(batch), **times}).encode()
     fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
     schema = pa.schema(fields, metadata={METADATA: header})
-    return _written(pa.RecordBatch.from_arrays(arrays, schema=schema), compression)
+    return _written(pa.RecordBatch.from_arrays(arrays, schema=schema), compression, room or Room())
 
 
-def _written(record: pa.RecordBatch, compression: str | None) -> pa.Buffer:
+def _written(record: pa.RecordBatch, compression: str | None, room: Room) -> pa.Buffer:
     """Return the stream's bytes. Without compression their number is found first, for next to nothing.
 
     A buffer that grows while it is written is copied again and again, which takes longer than all the rest.
@@ -64,9 +79,9 @@ def _written(record: pa.RecordBatch, compression: str | None) -> pa.Buffer:
         return growing.getvalue()
     counting = pa.MockOutputStream()
     _write(record, counting, None)
-    data = pa.allocate_buffer(counting.size())
+    data = room.of(counting.size())
     _write(record, pa.FixedSizeBufferWriter(data), None)
-    return data
+    return data.slice(0, counting.size())
 
 
 def _write(record: pa.RecordBatch, sink: pa.NativeFile, compression: str | None) -> None:
@@ -81,6 +96,8 @@ def _time_rules(batch: Batch) -> dict[str, Any]:
     rules: dict[str, Any] = {}
     if not len(batch):
         return {"sync": 0, "other": 0}
+    if batch.is_timeless:
+        return {"sync": MINUS_INFINITY, "other": INFINITY}
     if sync[0] == sync[-1]:
         rules["sync"] = int(sync[0])
     if other[0] == other[-1] and bool((other == other[0]).all()):
@@ -107,10 +124,15 @@ def decode(data: pa.Buffer, schema: Schema) -> Batch:
         header = json.loads(reader.schema.metadata[METADATA])
     rows = header["rows"]
     columns = iter(record.columns)
+    if rows and header.get("sync") == MINUS_INFINITY and header.get("other") == INFINITY:
+        return Batch.relational(_payload(columns, schema), rows)
     sync = _times(header.get("sync"), columns, rows, None)
     other = _times(header.get("other"), columns, rows, sync)
-    payload = {name: _to_series(name, array, schema[name]) for name, array in zip(schema, columns, strict=True)}
-    return Batch(sync, other, payload)
+    return Batch(sync, other, _payload(columns, schema))
+
+
+def _payload(columns: Iterator[pa.Array], schema: Schema) -> dict[str, pl.Series]:
+    return {name: _to_series(name, array, schema[name]) for name, array in zip(schema, columns, strict=True)}
 
 
 def _times(rule: Any, columns: Any, rows: int, sync: Int64s | None) -> Int64s:

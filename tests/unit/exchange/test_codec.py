@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from squill.engine.batch import Batch, Int64s
-from squill.exchange.codec import COMPRESSIONS, decode, encode
+from squill.exchange.codec import COMPRESSIONS, Room, decode, encode
 from squill.plan.schema import Schema
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -116,3 +116,19 @@ def test_numbers_are_not_copied() -> None:
     found = decode(data, Schema({"x": pl.Int64()})).columns["x"].to_numpy(allow_copy=False)
     begin = data.address
     assert begin <= found.__array_interface__["data"][0] < begin + data.size
+
+
+def test_rows_without_times_arrive_as_such() -> None:
+    columns = {"x": pl.Series("x", [1, 2, 3])}
+    arrived = round_trip(Batch.relational(columns, 3))
+    assert arrived.is_timeless
+    assert_same(arrived, Batch.relational(columns, 3))
+
+
+def test_one_room_holds_one_batch_after_the_other() -> None:
+    room = Room()
+    for size in (3, 30_000, 5):
+        batch = Batch.relational({"x": pl.Series("x", np.arange(size))}, size)
+        data = encode(batch, room=room)
+        assert data.to_pybytes() == encode(batch).to_pybytes()
+        assert_same(decode(data, Schema({"x": pl.Int64()})), batch)
