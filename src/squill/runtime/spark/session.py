@@ -29,8 +29,6 @@ LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*(\d+))?\])?")
 MANY_SLOTS = 1 << 16
 TASK_ATTEMPTS = 4
 """Spark's default everywhere but on local masters, where a task has one attempt unless the master says more."""
-LEAST_THREADS = 2
-"""With one, Polars (2.1) takes milliseconds to begin a query; two use a task's core no more than one does."""
 PACKAGE_FOLDER = Path(__file__).resolve().parents[3]
 QUIET_LOG = Path(__file__).resolve().with_name("log4j2.properties")
 
@@ -101,7 +99,7 @@ def start_session(master: str, cores: int) -> SparkSession:
         "spark.task.cpus": str(cores),
         "spark.driver.memory": f"{_driver_gibibytes()}g",
         "spark.python.daemon.module": "squill.runtime.spark.daemon",
-        "spark.executorEnv.POLARS_MAX_THREADS": str(max(LEAST_THREADS, cores)),
+        "spark.executorEnv.POLARS_MAX_THREADS": str(cores),
         "spark.executorEnv.PYTHONPATH": python_path,
     }
     builder = SparkSession.builder.master(_with_attempts(master))
