@@ -16,8 +16,8 @@ from squill.plan.build.locations import READ_ERRORS, is_local, matching_files, o
 from squill.plan.schema import Schema
 
 __all__ = [
-    "FORMATS", "TYPED", "changed_type", "common_schema", "expand_paths", "first_line", "format_of", "scan_files",
-    "unreadable_hint",
+    "FORMATS", "TYPED", "changed_type", "check_columns", "common_schema", "expand_paths", "first_line", "format_of",
+    "scan_files", "unreadable_hint",
 ]  # fmt: skip
 
 FORMATS = {
@@ -91,6 +91,20 @@ def common_schema(files: Sequence[str], file_format: str) -> Schema:
     for path in files[1:]:
         _compare(files[0], first, path, _schema(path, file_format), types=file_format in TYPED)
     return first
+
+
+def check_columns(path: str, file_format: str, columns: Schema, where: str) -> None:
+    """Raise unless a file that came later has these columns, of these types; where types are guessed, Polars does."""
+    if file_format not in TYPED:
+        return
+    found = _schema(path, file_format)
+    for name in [*columns, *found]:
+        if found.get(name) != columns.get(name):
+            shown = [str(schema[name]) if name in schema else "not there" for schema in (found, columns)]
+            raise SchemaChangedError(
+                f"{where}: column {name!r} is {shown[0]} in {path!r}; in this input it is {shown[1]}",
+                "files of one input have the same columns; mend the file, or remove it, and start again.",
+            )
 
 
 def changed_type(first: str, path: str, file_format: str) -> SchemaChangedError | None:

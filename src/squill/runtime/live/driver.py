@@ -603,7 +603,10 @@ def _frame_in_order(frames: Sequence[pl.DataFrame], emit: str) -> pl.DataFrame:
     if len(frames) == 1:
         return frames[0]
     by = ["time", "diff"] if emit == "changes" else ["end", "start"]
-    return pl.concat(frames).sort(by, nulls_last=[emit != "changes", False], maintain_order=True)
+    together = pl.concat(frames)
+    if not set(by) <= set(together.columns):  # rows per window
+        by = [f"window_{name}" for name in by]
+    return together.sort(by, nulls_last=[emit != "changes", False], maintain_order=True)
 
 
 def _waves(plan: ShardedPlan) -> list[list[Fragment]]:

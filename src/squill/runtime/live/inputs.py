@@ -137,7 +137,9 @@ class FolderInput:
                 "bring it back and start the query again with the same checkpoint: it goes on where it was.",
             ) from error
         names = [name for _, name in sorted(aged)]
-        self._seen.intersection_update(names)  # what was removed is not remembered for ever
+        if names:
+            # What was removed is not remembered for ever. Where nothing is left the disk may be gone, not the files.
+            self._seen.intersection_update(names)
         return names
 
     def _enough(self, names: list[str]) -> list[str]:
@@ -189,12 +191,15 @@ class PartitionsInput:
 
     def restore(self, offset: Any) -> None:
         found = {int(partition): reached for partition, reached in offset["partitions"].items()}
-        if len(found) != self._live.count:
+        self._check(len(found))
+        self._offsets = found
+
+    def _check(self, found: int) -> None:
+        if found != self._live.count:
             raise PlanError(
-                f"stream: the checkpoint is of {len(found)} partitions, the source has {self._live.count}",
+                f"stream: the checkpoint is of {found} partitions, the source has {self._live.count}",
                 "start with the source that was there before, or with a fresh checkpoint.",
             )
-        self._offsets = found
 
     def news(self) -> News:
         return News(record={"from": {str(partition): offset for partition, offset in self._offsets.items()}})
@@ -205,6 +210,7 @@ class PartitionsInput:
         return [PartitionRead(self._live, share) if share else None for share in shares]
 
     def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
+        self._check(len(record["from"]))
         self._offsets.update(reached)
 
     @property
@@ -258,18 +264,19 @@ class PushedInput:
         self._feed.flush()
         clock = self._clock  # first: what is pushed meanwhile is later than this
         waiting = len(self._waiting)
-        if not waiting and clock == self._told:
+        if not waiting and clock <= self._told:
             return None
-        return News(record={"batches": waiting, "clock": clock}, reaches=clock, is_last=clock == INFINITY)
+        rows = sum(map(len, self._waiting[:waiting]))
+        record = {"batches": waiting, "rows": rows, "clock": clock}
+        return News(record=record, reaches=clock, is_last=clock == INFINITY)
 
     def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
         batches = self._waiting[: record["batches"]]
         return [PushedPortion(batches[shard::shards]) for shard in range(shards)]
 
     def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
-        gone = record["batches"]
-        self._rows += sum(map(len, self._waiting[:gone]))
-        del self._waiting[:gone]
+        self._rows += record["rows"]
+        del self._waiting[: record["batches"]]
         self._told = record["clock"]
 
     @property

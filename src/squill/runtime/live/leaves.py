@@ -6,6 +6,7 @@ complete. What comes too early for that time waits in the leaf, which is saved w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,8 +19,9 @@ from squill.engine.late_rows import late_frame
 from squill.engine.operator import OperatorState
 from squill.engine.run import source_arrivals
 from squill.engine.time_queue import TimeQueue
-from squill.errors import InputError, InternalError
+from squill.errors import InputError, InternalError, UserFunctionError
 from squill.exchange.merge import merge_runs
+from squill.plan.build.files import check_columns
 from squill.plan.build.sources import to_frame
 from squill.plan.live import Partitions
 from squill.plan.nodes import FileSource, FrameSource, Source
@@ -245,8 +247,11 @@ def leaf_for(source: Source) -> Leaf:
 
 
 def _arrivals(source: Source) -> Iterator[Batch]:
-    if isinstance(source, FileSource) and not source.paths:
-        return
+    if isinstance(source, FileSource):
+        for path in source.paths:
+            check_columns(path, source.format, source.columns, f"stream {source.label!r}")
+        if not source.paths:
+            return
     for arrival in source_arrivals(source, DEFAULT_BATCH_ROWS):
         if arrival.batch is not None:
             yield arrival.batch
@@ -285,7 +290,7 @@ class PartitionRead:
         reached: dict[int, Any] = {}
         for partition, offset in self._offsets.items():
             frames, rows = [], 0
-            for item in self._given.open(partition, offset):
+            for item in self._items(partition, offset):
                 frame, reached[partition] = _checked_item(item, partition, source.columns)
                 frames.append(frame)
                 rows += frame.height
@@ -294,6 +299,15 @@ class PartitionRead:
             if frames:
                 found[partition] = pl.concat(frames)
         return found, reached
+
+    def _items(self, partition: int, offset: Any) -> Iterator[Any]:
+        try:
+            yield from self._given.open(partition, offset)
+        except Exception as error:
+            raise UserFunctionError(
+                f"partitions: partition {partition} from {offset!r} raised {type(error).__name__}: {error}",
+                "once it can be read, start again: it is asked for the same rows.",
+            ) from error
 
 
 def _checked_item(item: Any, partition: int, columns: Schema) -> tuple[pl.DataFrame, Any]:
@@ -312,4 +326,10 @@ def _checked_item(item: Any, partition: int, columns: Schema) -> tuple[pl.DataFr
         raise InputError(
             f"{where}: column {name!r} is {frame.schema[name]}, it was {columns[name]}", "yield the same types."
         )
+    try:
+        json.dumps(item[1], allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{where} gave the offset {item[1]!r}", "use what JSON can say: numbers, text, lists and dicts of these."
+        ) from error
     return frame, item[1]

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from squill.engine.state.versions import Version
 from squill.errors import CheckpointError
@@ -26,6 +26,8 @@ from squill.runtime.driver_lock import DriverLock
 from squill.runtime.stored_answer import sync_to_disk
 
 __all__ = ["Commit", "EpochLog", "EpochRecord", "MemoryLog", "shards_of_checkpoint"]
+
+T = TypeVar("T")
 
 FORMAT = 1
 KEPT = 50
@@ -134,7 +136,7 @@ class EpochLog(MemoryLog):
                 "stop it first, or give a folder of its own.",
             )
         if whose.exists():
-            self._check(_read(whose))
+            _read(whose, self._check)
         for name in ("epochs", "commits", "state", "answers"):
             (self.folder / name).mkdir(exist_ok=True)
         if not whose.exists():
@@ -174,19 +176,22 @@ class EpochLog(MemoryLog):
 
     def _found(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
         numbers = sorted(int(item.name) for item in (self.folder / "commits").iterdir() if item.name.isdigit())
-        commits = [_commit_from(_read(self._commit_path(number))) for number in numbers]
+        commits = [_read(self._commit_path(number), _commit_from) for number in numbers]
         bases = [commit for commit in commits if commit.offsets is not None]
         base = bases[-1] if bases else None
         later = [commit for commit in commits if base is None or commit.number > base.number]
         epochs = [(self._record(commit.number), commit) for commit in later]
         begun = self._epoch_path((numbers[-1] if numbers else 0) + 1)
-        return base, epochs, _record_from(_read(begun)) if begun.exists() else None
+        return base, epochs, _read(begun, _record_from) if begun.exists() else None
 
     def _record(self, number: int) -> EpochRecord:
-        return _record_from(_read(self._epoch_path(number)))
+        return _read(self._epoch_path(number), _record_from)
 
     def begin(self, record: EpochRecord) -> None:
-        _write(self._epoch_path(record.number), _record_to(record))
+        try:
+            _write(self._epoch_path(record.number), _record_to(record))
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
 
     def drop(self, record: EpochRecord) -> None:
         self._epoch_path(record.number).unlink(missing_ok=True)
@@ -246,12 +251,13 @@ def _write(path: Path, content: Any) -> None:
     sync_to_disk(path.parent)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, parse: Callable[[Any], T]) -> T:
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
+        return parse(json.loads(path.read_text()))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise CheckpointError(
-            f"start: {str(path)!r} is damaged: {error}", "restore the checkpoint folder from a copy."
+            f"start: {str(path)!r} is damaged: {type(error).__name__}: {error}",
+            "restore the checkpoint folder from a copy.",
         ) from error
 
 

@@ -60,6 +60,7 @@ def prepare_live(
     sources = live_sources(plan.fragments)
     if not sources:
         raise PlanError("start: no source of this plan is live", "use collect(), or read it with cluster.stream(…).")
+    chosen = sink_for(sink, runtime.session)
     clean_up: Callable[[], object] = lambda: None  # noqa: E731
     if folder is None and not runtime.keeps_state:
         folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
@@ -71,7 +72,6 @@ def prepare_live(
         if folder is None
         else EpochLog(folder, plan_as_json(plan, root, f"{emit}, speculate" if speculate else emit))
     )
-    chosen = sink_for(sink, runtime.session)
     stop = threading.Event()
     runner = runtime.live_runner(live_plan)
     inputs: dict[int, LiveInput] = {}
