@@ -29,6 +29,7 @@ from squill.plan.expressions import Expression
 from squill.plan.matching import Matching
 from squill.plan.node import Node, walk
 from squill.plan.nodes import patterns
+from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.tables import ElsewhereSource, TableSource
 from squill.plan.properties import Properties, WindowShape
 from squill.plan.row_wise import first_offence
@@ -56,6 +57,7 @@ OF_A_PROCESS: dict[type[Node], str] = {
     nodes.PushSource: "a pushed source belongs to the program that pushes",
     TableSource: "a Spark DataFrame belongs to its session",
     ElsewhereSource: "rows of another cluster belong to that cluster",
+    LiveSource: "a live source belongs to the cluster that follows it",
 }
 IDENTITIES = {"frame_id": ("frame",), "events_id": ("events",), "function_id": ("function", "make")}
 """Fields that tell objects apart: the address of one of these fields, so never written."""

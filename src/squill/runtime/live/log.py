@@ -230,8 +230,7 @@ def shards_of_checkpoint(folder: Path) -> list[int] | None:
     whose = folder / "QUERY"
     if not whose.is_file():
         return None
-    shards: list[int] = _read(whose).get("plan", {}).get("shards", [])
-    return shards
+    return _read(whose, lambda found: [int(count) for count in found["plan"]["shards"]])
 
 
 def _unusable(folder: Path, error: OSError) -> CheckpointError:

@@ -77,9 +77,20 @@ def test_another_plan_is_refused_and_the_checkpoint_left_alone(cluster: sq.Clust
     assert sorted(run(counted(stream), half_way, complete=True).rows()) == EXPECTED
 
 
-def test_other_shards_are_refused(half_way: Path) -> None:
-    with sq.local(cores=3) as cluster, refused(r"is of shards \[2, 2\], this query has \[3, 3\]\n.*as many shards"):
-        run(counted(cluster.stream(half_way / "in", start="t")), half_way)
+def test_a_machine_more_is_refused_where_machines_mean_something(tmp_path: Path) -> None:
+    def spread(clicks: sq.ShardedStream) -> sq.ShardedStream:
+        placed = clicks.rekey("k").redistribute(scope="local").query(lambda s: s.tumbling_window(10).count())
+        return placed.redistribute().query(lambda s: s.sum("count"))
+
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pl.DataFrame({"t": [1, 2], "k": [1, 2]}).write_parquet(folder / "a.parquet")
+    with sq.local(cores=2, machines=2) as cluster:
+        spread(cluster.stream(folder, start="t")).start(
+            print, checkpoint=tmp_path / "ck", until_now=True, complete=False
+        ).wait()
+    with sq.local(cores=2, machines=3) as cluster, refused(r"is of shards \[4, 4, 4\], this query has \[6, 6, 6\]"):
+        spread(cluster.stream(folder, start="t")).start(print, checkpoint=tmp_path / "ck", until_now=True)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +200,7 @@ def _full(*_arguments: Any, **_options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(journal.Journal, "_write"), (host, "_write"), (host, "sync_to_disk")],
+    [(journal.Journal, "_write"), (host, "write_answer"), (host, "sync_to_disk")],
 )
 def test_a_full_disk_in_a_shard_is_named_and_the_query_goes_on_once_there_is_room(
     owner: Any, name: str, cluster: sq.Cluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
