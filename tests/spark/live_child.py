@@ -51,12 +51,12 @@ def _die_at(moment: str, turn: int) -> None:
     original: Callable[..., Any] = getattr(owner, method)
     left = turn
 
-    def dying(*args: Any) -> Any:
+    def dying(*args: Any, **kwargs: Any) -> Any:
         nonlocal left
         left -= 1
         if is_before and left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*args)
+        result = original(*args, **kwargs)
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return result

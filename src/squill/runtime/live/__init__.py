@@ -14,6 +14,9 @@ again.
 ``log``      the checkpoint folder: what each epoch reads, what was committed
 ``outputs``  the rows of an epoch on their way to the sink
 ``sinks``    functions, folders, tables, the console
+``times``    how far inputs have come
+``runner``   where shards work: threads, or Spark tasks
+``delivery`` rows on their way to the sink
 ``driver``   plans, runs and commits epochs
 ``handle``   what the user has in hand
 """

@@ -12,71 +12,35 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import polars as pl
 
 from squill.engine.batch import Batch
 from squill.engine.state.belonging import Belonging
 from squill.engine.state.versions import Version
-from squill.errors import CheckpointError, ShardError, SquillError
+from squill.errors import CheckpointError, ShardError
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.node import Node
 from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.relayout import shards_in
+from squill.runtime.live.delivery import Delivery
 from squill.runtime.live.early import EarlyAnswers
 from squill.runtime.live.host import LivePlan, answer_frame, write_answer
 from squill.runtime.live.inputs import LiveInput, News, live_sources
 from squill.runtime.live.log import Commit, EpochRecord, MemoryLog
 from squill.runtime.live.orders import LiveRead, Moved, Seen, ShardOrder, ShardReport
 from squill.runtime.live.outside import Outside, World
+from squill.runtime.live.runner import Runner
 from squill.runtime.live.sinks import Sink
+from squill.runtime.live.times import InputTimes
 from squill.runtime.splits import splits_of
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["Done", "LiveDriver", "Runner", "plan_as_json"]
+__all__ = ["Done", "LiveDriver", "plan_as_json"]
 
 Place = tuple[int, int]
-SINK_TRIES = 3
-SINK_PAUSE = 0.2
-
-
-class Runner(Protocol):
-    """Where shards live and work.
-
-    ``tries``  how often an epoch is run in which a worker dies.
-    """
-
-    tries: int
-
-    def read(self, orders: Sequence[ShardOrder]) -> list[dict[int, Seen]] | None:
-        """Let shards take what is new; return how far the live inputs have come in each, by leaf.
-
-        None where `work` reads too, because what shards read is not known before they work.
-        """
-        ...
-
-    def work(self, orders: Sequence[ShardOrder], until: Sequence[dict[int, int]]) -> list[ShardReport]:
-        """Let shards work; `until` is for each how far all of them together have come, by leaf."""
-        ...
-
-    def look_ahead(self, orders: Sequence[ShardOrder]) -> list[ShardReport]:
-        """Let copies of shards work to the end of time."""
-        ...
-
-    def epoch_over(self, epoch: int) -> None:
-        """Forget what moved between the waves of an epoch."""
-        ...
-
-    def forget(self) -> None:
-        """Let shards go that are half way through an epoch."""
-        ...
-
-    def close(self) -> None:
-        """Give back what it holds; later calls do nothing."""
-        ...
 
 
 def plan_as_json(plan: ShardedPlan, root: Node, emit: str) -> Any:
@@ -154,13 +118,10 @@ class LiveDriver:
         self._waves = _waves(plan)
         self._sent: dict[tuple[int, int, int], int] = {}
         self._behind = False
-        self._last_news = dict.fromkeys(self.inputs, self._outside.elapsed())
-        self._last_rows: dict[tuple[int, int], float] = {}
-        """When each partition, by input, last had rows."""
+        self._times = InputTimes(self.sources, self._outside)
+        self._delivery = Delivery(sink, plan.answer.root, live_plan.emit, self._outside)
         self.position = _Position()
         self.state_bytes: dict[Place, int] = {}
-        self.last_frame: pl.DataFrame | None = None
-        """The rows of the last epoch that had any, where the sink takes frames."""
 
     # -- beginning and going on -----------------------------------------------------------------------------
 
@@ -191,11 +152,16 @@ class LiveDriver:
                 self._early.restore(last.early)
         self._sink.prepare(None if last is None else last.files)
         if last is not None:
-            self._hand_over(last)
+            self._delivery.hand_over(last, again=True)
 
     def _take_note(self, record: EpochRecord, commit: Commit) -> None:
         for number, news in record.news.items():
             self.inputs[number].taken(news, commit.reached.get(number, {}))
+
+    @property
+    def last_frame(self) -> pl.DataFrame | None:
+        """The rows of the last epoch that had any, where the sink takes frames."""
+        return self._delivery.last_frame
 
     @property
     def offsets(self) -> dict[str, Any]:
@@ -251,7 +217,7 @@ class LiveDriver:
         self._outside.about_to("commit")
         commit = self._committed(record, reports, answer)
         self._outside.about_to("deliver")
-        self._hand_over(commit, answer.rows)
+        self._delivery.hand_over(commit, answer.rows)
         return self._done(record, commit, reports, answer, wall.perf_counter() - begin)
 
     def _was_empty(self, record: EpochRecord, reports: Sequence[ShardReport]) -> bool:
@@ -268,8 +234,8 @@ class LiveDriver:
             if news is not None:
                 found[number] = news
                 if not item.tells_offsets:
-                    self._last_news[number] = self._outside.elapsed()
-        clocks = self._carried(found)
+                    self._times.had_news(number)
+        clocks = self._times.carried(self._clocks())
         moved = clocks != self._clocks()
         if not (found or is_final or self._behind or moved):
             return None
@@ -281,20 +247,6 @@ class LiveDriver:
             reaches={number: news.reaches for number, news in found.items() if news.reaches > MINUS_INFINITY},
             last=last,
         )
-
-    def _carried(self, found: Mapping[int, News]) -> dict[int, int]:
-        """Return the inputs' clocks; one that has been idle for long is carried along by the others."""
-        clocks = self._clocks()
-        now = self._outside.elapsed()
-        idle = [
-            number
-            for number, source in self.sources.items()
-            if source.idle_after is not None and now - self._last_news[number] > source.idle_after
-        ]
-        awake = [clock for number, clock in clocks.items() if number not in idle]
-        for number in idle if awake else ():
-            clocks[number] = max(clocks[number], min(awake))
-        return clocks
 
     def _tried(self, record: EpochRecord) -> list[ShardReport]:
         """Run the epoch; again where a worker died, whose shards come from the checkpoint then."""
@@ -433,48 +385,15 @@ class LiveDriver:
     ) -> list[dict[int, int]]:
         """Return for each order how far its live leaves have come, by what all shards have read."""
         found = [
-            (order.fragment, leaf, item)
+            (self._input_of(order.fragment, leaf), item)
             for order, each in zip(orders, seen, strict=True)
             for leaf, item in each.items()
         ]
-        clocks, _ = self._come_to(record, found)
+        clocks, _ = self._times.come_to(record.clocks, self.position.peaks, found)
         return [
             {leaf: clocks[self._input_of(order.fragment, leaf)] for leaf in known}
             for order, known in zip(orders, seen, strict=True)
         ]
-
-    def _come_to(
-        self, record: EpochRecord, seen: Sequence[tuple[int, int, Seen]]
-    ) -> tuple[dict[int, int], dict[int, dict[int, int]]]:
-        """Return how far the inputs have come by what shards have read, and the latest start of every partition.
-
-        An input of partitions has come as far as the one that is furthest behind, of those that are not idle.
-        """
-        clocks = dict(record.clocks)
-        peaks = {number: dict(known) for number, known in self.position.peaks.items()}
-        for fragment, leaf, item in seen:
-            number = self._input_of(fragment, leaf)
-            clocks[number] = max(clocks.get(number, MINUS_INFINITY), item.clock)
-            for partition, peak in item.peaks.items():
-                known = peaks.setdefault(number, {})
-                known[partition] = max(known.get(partition, MINUS_INFINITY), peak)
-                self._last_rows[number, partition] = self._outside.elapsed()
-        for number, known in peaks.items():
-            clocks[number] = max(clocks[number], self._least_peak(number, known))
-        return clocks, peaks
-
-    def _least_peak(self, number: int, peaks: Mapping[int, int]) -> int:
-        source, now = self.sources[number], self._outside.elapsed()
-        assert source.time is not None
-        awake = [
-            peaks.get(partition, MINUS_INFINITY)
-            for partition in range(source.live.count)
-            if source.idle_after is None
-            or now - self._last_rows.setdefault((number, partition), now) <= source.idle_after
-        ]
-        wait = source.time.ticks(source.disorder.wait, "stream: wait")
-        least = min(awake, default=max(peaks.values()))
-        return least - wait if least > MINUS_INFINITY + wait else MINUS_INFINITY
 
     def _input_of(self, fragment: int, leaf: int) -> int:
         source = sources_of(self._plan.fragments[fragment - 1].root)[leaf]
@@ -486,34 +405,33 @@ class LiveDriver:
     def _committed(self, record: EpochRecord, reports: Sequence[ShardReport], answer: _Answer) -> Commit:
         states = dict(self.position.states)
         late = dict(self.position.late)
-        seen = [(report.fragment, leaf, item) for report in reports for leaf, item in report.seen.items()]
-        clocks, peaks = self._come_to(record, seen)
+        seen = [
+            (self._input_of(report.fragment, leaf), item) for report in reports for leaf, item in report.seen.items()
+        ]
+        clocks, peaks = self._times.come_to(record.clocks, self.position.peaks, seen)
         reached: dict[int, dict[int, Any]] = {}
-        behind = False
         least: dict[int, int] = {}
+        for number, item in seen:
+            least[number] = min(least.get(number, INFINITY), item.clock)
         for report in reports:
             if report.version is not None:
                 states[report.fragment, report.shard] = report.version
-            for leaf, item in report.seen.items():
-                number = self._input_of(report.fragment, leaf)
-                least[number] = min(least.get(number, INFINITY), item.clock)
             for leaf, offsets in report.offsets.items():
                 number = self._input_of(report.fragment, leaf)
                 reached.setdefault(number, {}).update(offsets)
                 if offsets:
-                    self._last_news[number] = self._outside.elapsed()
+                    self._times.had_news(number)
             for leaf, found in report.late.items():
                 number = self._input_of(report.fragment, leaf)
                 late[number] = late.get(number, 0) + found.count
         behind = any(least[number] < clocks[number] for number in least)
-        for number, news in record.news.items():
-            self.inputs[number].taken(news, reached.get(number, {}))
         early = None
         if self._early is not None and self._answers is not None:
             early = self._early.keep(self._answers / f"{record.number:08}.early")
         offsets = None
         is_final = set(record.last) >= set(self.inputs)
         if is_final or self._log.wants_offsets(record.number):
+            # Before this epoch, whose own record says the rest: an input forgets nothing before the commit is there.
             offsets = {number: item.offset for number, item in self.inputs.items()}
         commit = Commit(
             number=record.number, states=states, clocks=clocks, reached=reached, files=tuple(answer.files),
@@ -521,6 +439,7 @@ class LiveDriver:
             rows=sum(report.rows_read for report in reports), is_final=is_final,
         )  # fmt: skip
         self._log.commit(commit)
+        self._take_note(record, commit)
         if self._answers is not None and early is not None:
             for older in self._answers.glob("*.early"):
                 if str(older) != early:
@@ -530,34 +449,6 @@ class LiveDriver:
         for report in reports:
             self.state_bytes[report.fragment, report.shard] = report.state_bytes
         return commit
-
-    def _hand_over(self, commit: Commit, rows: Sequence[Batch] = ()) -> None:
-        """Give the sink the rows of a committed epoch; what it has already is not given again."""
-        if not self._sink.hands_over:
-            self._sink.publish(commit.files)
-            return
-        held = [Path(path) for path, _ in commit.files if Path(path).exists()]
-        frame: pl.DataFrame | None = None
-        if rows:
-            frame = answer_frame(_in_order(rows, self._emit), self._plan.answer.root, self._emit)
-        elif held:
-            frame = _frame_in_order([pl.read_ipc(path) for path in held], self._emit)
-        if frame is not None:
-            self.last_frame = frame
-            self._try(commit.number, frame)
-        for path in held:
-            path.unlink(missing_ok=True)
-
-    def _try(self, epoch: int, frame: pl.DataFrame) -> None:
-        for left in range(SINK_TRIES - 1, -1, -1):
-            try:
-                self._sink.deliver(epoch, frame)
-            except SquillError:
-                if not left:
-                    raise
-                self._outside.sleep(SINK_PAUSE)
-            else:
-                return
 
     def _done(
         self, record: EpochRecord, commit: Commit, reports: Sequence[ShardReport], answer: _Answer, seconds: float
@@ -586,27 +477,6 @@ class LiveDriver:
         for item in self.inputs.values():
             item.close()
         self._log.close()
-
-
-def _in_order(rows: Sequence[Batch], emit: str) -> Batch:
-    """Return the rows of all shards in the order in which one shard would have given them."""
-    if len(rows) == 1:
-        return rows[0]
-    together = Batch.concat(list(rows))
-    # Closed rows by end, then start; changes, whose other is their diff, by time, then diff.
-    last, first = (together.other, together.sync) if emit == "changes" else (together.sync, together.other)
-    return together.take(np.lexsort((last, first)))
-
-
-def _frame_in_order(frames: Sequence[pl.DataFrame], emit: str) -> pl.DataFrame:
-    """Return the same of frames that were written."""
-    if len(frames) == 1:
-        return frames[0]
-    by = ["time", "diff"] if emit == "changes" else ["end", "start"]
-    together = pl.concat(frames)
-    if not set(by) <= set(together.columns):  # rows per window
-        by = [f"window_{name}" for name in by]
-    return together.sort(by, nulls_last=[emit != "changes", False], maintain_order=True)
 
 
 def _waves(plan: ShardedPlan) -> list[list[Fragment]]:

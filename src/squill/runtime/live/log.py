@@ -55,7 +55,7 @@ class Commit:
     ``clocks``   by input, what all shards know of its time.
     ``reached``  by input: offsets that were known only after reading.
     ``files``    the answer's files, hidden, with their rows; they are handed to the sink after the commit.
-    ``offsets``  by input, all that was ever taken; only now and then.
+    ``offsets``  by input, all that was taken before this epoch; only now and then.
     ``late``     by input: how many rows were late so far.
     ``early``    the file of the early answer that the sink has, if it is given any.
     ``peaks``    by input of partitions: the latest start in each.
@@ -80,7 +80,7 @@ class MemoryLog:
     folder: Path | None = None
 
     def open(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
-        """Return the last commit with whole offsets, the epochs after it, and one that was begun and not committed."""
+        """Return the last commit with whole offsets, the epochs from it on, and one that was only begun."""
         return None, [], None
 
     def begin(self, record: EpochRecord) -> None:
@@ -179,7 +179,7 @@ class EpochLog(MemoryLog):
         commits = [_read(self._commit_path(number), _commit_from) for number in numbers]
         bases = [commit for commit in commits if commit.offsets is not None]
         base = bases[-1] if bases else None
-        later = [commit for commit in commits if base is None or commit.number > base.number]
+        later = [commit for commit in commits if base is None or commit.number >= base.number]
         epochs = [(self._record(commit.number), commit) for commit in later]
         begun = self._epoch_path((numbers[-1] if numbers else 0) + 1)
         return base, epochs, _read(begun, _record_from) if begun.exists() else None

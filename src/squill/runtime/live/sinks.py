@@ -42,8 +42,8 @@ class Sink:
         """Take the rows of an epoch."""
         raise NotImplementedError
 
-    def publish(self, files: Files) -> None:
-        """Let files be seen, those that are not yet."""
+    def publish(self, files: Files, *, again: bool) -> None:
+        """Let files be seen; `again` after a restart, when some may have been, and taken away since."""
         raise NotImplementedError
 
     def prepare(self, last: Files | None) -> None:
@@ -105,11 +105,17 @@ class FolderSink(Sink):
     def order(self, epoch: int, answers: Path | None) -> OutputOrder | None:
         return OutputOrder(folder=str(self._path), format=self._format, stem=f"{epoch:08}")
 
-    def publish(self, files: Files) -> None:
-        for text, _ in files:
+    def publish(self, files: Files, *, again: bool) -> None:
+        for text, rows in files:
             hidden = Path(text)
-            if hidden.exists():
+            try:
                 hidden.rename(hidden.with_name(hidden.name.removeprefix(".").rpartition("-")[0] + self._suffix))
+            except FileNotFoundError as error:
+                if not again:
+                    raise ClusterError(
+                        f"start: {rows} rows of the answer are lost: {text!r} was removed before it had its name",
+                        "nobody but the query may remove what is in its folder; begin anew with a fresh checkpoint.",
+                    ) from error
         if files:
             sync_to_disk(self._path)
 

@@ -70,9 +70,9 @@ from squill.runtime.ticket import RunTicket, new_id
 
 if TYPE_CHECKING:
     from squill.plan.nodes.live import LiveSource
-    from squill.runtime.live.driver import Runner
     from squill.runtime.live.host import LivePlan
     from squill.runtime.live.inputs import LiveInput
+    from squill.runtime.live.runner import Runner
 
 __all__ = ["SparkRuntime"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 import squill as sq
 from squill.runtime.live.handle import LiveQuery
+from squill.runtime.live.inputs import FolderInput
+from squill.runtime.live.sinks import FolderSink
 from squill.sharded import ShardedStream
 
 HOUR = 100
@@ -193,3 +196,53 @@ def test_a_query_goes_on_once_the_row_that_it_failed_at_is_repaired(tmp_path: Pa
         again.wait()
         wanted = _windows(cluster.from_frame(rows, start="t")).collect(sort=True)
     assert _sorted(again.stable().frame).equals(wanted)
+
+
+def test_rows_that_are_removed_before_they_have_their_name_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _files(tmp_path / "in", 2)
+    publish = FolderSink.publish
+
+    def robbed(sink: FolderSink, files: list[tuple[str, int]], *, again: bool) -> None:
+        for path, _ in files:
+            Path(path).unlink()
+        publish(sink, files, again=again)
+
+    monkeypatch.setattr(FolderSink, "publish", robbed)
+    with sq.local(cores=1) as cluster:
+        plan = _windows(cluster.stream(tmp_path / "in", start="t"))
+        query = plan.start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True)
+        with pytest.raises(sq.errors.ClusterError, match=r"rows of the answer are lost: .* was removed before"):
+            query.wait()
+
+
+def test_an_input_forgets_nothing_before_the_commit_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = _files(tmp_path / "in", 3)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    taken: list[object] = []
+    real = FolderInput.taken
+
+    def noted(item: FolderInput, record: object, reached: dict[int, object]) -> None:
+        taken.append(record)
+        real(item, record, reached)
+
+    monkeypatch.setattr(FolderInput, "taken", noted)
+    with sq.local(cores=1) as cluster:
+
+        def start() -> LiveQuery:
+            clicks = cluster.stream(tmp_path / "in", start="t", files_per_epoch=1)
+            return _windows(clicks).start(str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True)
+
+        with monkeypatch.context() as broken:
+            broken.setattr("squill.runtime.live.log.EpochLog.commit", full)
+            with pytest.raises(OSError, match="No space left"):
+                start().wait()
+        assert taken == []
+        query = start()
+        query.wait()
+        wanted = _windows(cluster.from_frame(rows, start="t")).collect(sort=True)
+    assert _sorted(query.stable().frame).equals(wanted)
