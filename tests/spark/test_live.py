@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -104,3 +105,13 @@ def test_an_epoch_in_which_a_worker_dies_is_run_again(spark_cluster: sq.Cluster,
         wanted = marked(local.from_frame(rows, start="t")).collect(sort=True)
     found = query.stable().frame
     assert found.sort(found.columns).equals(wanted)
+
+
+def test_a_query_that_is_refused_leaves_no_folder(
+    spark_cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pushed = sq.source({"t": pl.Int64}, start="t")
+    with pytest.raises(sq.errors.PlanError, match="Spark's tasks cannot read them"):
+        spark_cluster.stream(pushed).query(lambda s: s.count()).start(print)
+    assert list(tmp_path.iterdir()) == []

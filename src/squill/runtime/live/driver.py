@@ -115,6 +115,7 @@ class LiveDriver:
         self.inputs = dict(inputs)
         self.sources = dict(enumerate(live_sources(plan.fragments).values()))
         self._number_of = {source.live_id: number for number, source in self.sources.items()}
+        self._leaves = {fragment.number: sources_of(fragment.root) for fragment in plan.fragments}
         self._waves = _waves(plan)
         self._sent: dict[tuple[int, int, int], int] = {}
         self._behind = False
@@ -311,7 +312,7 @@ class LiveDriver:
                         leaf: Moved(runs=runs.get((source.channel, shard), []), clock=INFINITY)
                         if isinstance(source, ShardInput)
                         else LiveRead(clock=MINUS_INFINITY, is_last=True)
-                        for leaf, source in enumerate(sources_of(fragment.root))
+                        for leaf, source in enumerate(self._leaves[fragment.number])
                         if isinstance(source, (ShardInput, LiveSource))
                     },
                     ahead=True,
@@ -333,7 +334,7 @@ class LiveDriver:
         """Return what each shard reads of each live leaf, by fragment and leaf."""
         found: dict[tuple[int, int], Sequence[Any]] = {}
         for fragment in self._plan.fragments:
-            for leaf, source in enumerate(sources_of(fragment.root)):
+            for leaf, source in enumerate(self._leaves[fragment.number]):
                 if isinstance(source, LiveSource):
                     number = self._number_of[source.live_id]
                     if number in record.news:
@@ -351,7 +352,7 @@ class LiveDriver:
     ) -> ShardOrder:
         before = self.position.states.get((fragment.number, shard))
         inputs: dict[int, Any] = {}
-        for leaf, source in enumerate(sources_of(fragment.root)):
+        for leaf, source in enumerate(self._leaves[fragment.number]):
             if isinstance(source, ShardInput):
                 sent = sorted(runs.get((source.channel, shard), ()), key=lambda item: item[0])
                 clock = self._clock_for(source.channel, shard)
@@ -396,7 +397,7 @@ class LiveDriver:
         ]
 
     def _input_of(self, fragment: int, leaf: int) -> int:
-        source = sources_of(self._plan.fragments[fragment - 1].root)[leaf]
+        source = self._leaves[fragment][leaf]
         assert isinstance(source, LiveSource)
         return self._number_of[source.live_id]
 
@@ -470,13 +471,6 @@ class LiveDriver:
             state_rows=sum(report.state_rows for report in reports),
             loads=sum(report.was_loaded for report in reports),
         )
-
-    def close(self) -> None:
-        """Let go of everything; what was committed stays."""
-        self._runner.close()
-        for item in self.inputs.values():
-            item.close()
-        self._log.close()
 
 
 def _waves(plan: ShardedPlan) -> list[list[Fragment]]:

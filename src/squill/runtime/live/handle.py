@@ -14,7 +14,6 @@ from typing import Any, Self
 import polars as pl
 
 from squill.engine.expressions import time_series
-from squill.exchange.flow import Halted
 from squill.plan.nodes.live import LiveSource
 from squill.runtime.live.driver import Done, LiveDriver
 from squill.runtime.live.outside import Outside
@@ -87,7 +86,6 @@ class LiveQuery:
         self,
         driver: LiveDriver,
         sink: Sink,
-        stop: threading.Event,
         *,
         every: float,
         until_now: bool,
@@ -98,7 +96,7 @@ class LiveQuery:
         self._outside = outside
         self._driver = driver
         self._sink = sink
-        self._stop = stop
+        self._stop = threading.Event()
         self._every = every
         self._until_now = until_now
         self._complete = complete
@@ -110,7 +108,7 @@ class LiveQuery:
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
         self._rows = 0
         self._progress = LiveProgress(epoch=driver.position.epoch)
-        self._late: dict[int, list[pl.DataFrame]] = {}
+        self._late: dict[int, pl.DataFrame] = {}
         self._thread = threading.Thread(target=self._run, name="squill-live", daemon=True)
 
     def begin(self) -> Self:
@@ -126,8 +124,7 @@ class LiveQuery:
         return done is not None
 
     def leave(self) -> None:
-        """Let go of everything that a query that was not begun holds, but for what it has committed."""
-        self._driver.close()
+        """Let go of everything that the query holds, but for what it has committed."""
         self._on_end()
 
     # -- asked by the user --------------------------------------------------------------------------------------
@@ -153,16 +150,16 @@ class LiveQuery:
         With several inputs only those with the columns of the first that had any are shown; see `late_of`.
         """
         with self._lock:
-            found = [frame for frames in self._late.values() for frame in frames]
+            found = list(self._late.values())
         alike = [frame for frame in found if frame.schema == found[0].schema]
         return pl.concat(alike) if alike else self.late_of(0)
 
     def late_of(self, number: int) -> pl.DataFrame:
         """Return the late rows of one input; they are numbered from 0 in the order of the plan."""
         with self._lock:
-            frames = self._late.get(number, [])
-        if frames:
-            return pl.concat(frames)
+            found = self._late.get(number)
+        if found is not None:
+            return found
         from squill.engine.late_rows import LateRows, late_frame
 
         return late_frame(LateRows(0), self._driver.sources[number])
@@ -206,14 +203,11 @@ class LiveQuery:
     def _run(self) -> None:
         try:
             self._status = self._until_end()
-        except Halted:
-            self._status = "stopped"
         except BaseException as error:  # noqa: BLE001  (it is raised where somebody waits)
             self._error = error
             self._status = "failed"
         finally:
-            self._driver.close()
-            self._on_end()
+            self.leave()
 
     def _until_end(self) -> str:
         driver = self._driver
@@ -246,8 +240,8 @@ class LiveQuery:
             self._recent.append((done.rows_read, max(done.seconds, 1e-9)))
             self._rows += done.rows_read
             for number, frame in done.late.items():
-                self._late.setdefault(number, []).append(frame)
-                self._forget_late(number)
+                kept = [self._late[number], frame] if number in self._late else [frame]
+                self._late[number] = pl.concat(kept).tail(self._driver.sources[number].keep_late)
             rows, seconds = (sum(values) for values in zip(*self._recent, strict=True))
             clock = done.clock
             self._progress = LiveProgress(
@@ -262,12 +256,6 @@ class LiveQuery:
                 loads=self._progress.loads + done.loads,
                 late={self._driver.sources[item].label: n for item, n in self._driver.position.late.items()},
             )
-
-    def _forget_late(self, number: int) -> None:
-        frames, keep = self._late[number], self._driver.sources[number].keep_late
-        while len(frames) > 1 and sum(frame.height for frame in frames[1:]) >= keep:
-            del frames[0]
-        frames[:] = [pl.concat(frames).tail(keep)]
 
     def _shown_clock(self, clock: int) -> Any:
         source = self._driver.sources[0]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 
 from squill.errors import PlanError, UnsupportedOperatorError
@@ -61,35 +59,36 @@ def prepare_live(
     if not sources:
         raise PlanError("start: no source of this plan is live", "use collect(), or read it with cluster.stream(…).")
     chosen = sink_for(sink, runtime.session)
-    clean_up: Callable[[], object] = lambda: None  # noqa: E731
-    if folder is None and not runtime.keeps_state:
-        folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
-        clean_up = partial(shutil.rmtree, folder, ignore_errors=True)
-    fragments = {fragment.number: fragment for fragment in plan.fragments}
-    live_plan = LivePlan(fragments=fragments, emit=emit, folder=None if folder is None else str(folder))
-    log = (
-        MemoryLog()
-        if folder is None
-        else EpochLog(folder, plan_as_json(plan, root, f"{emit}, speculate" if speculate else emit))
-    )
-    stop = threading.Event()
-    runner = runtime.live_runner(live_plan)
-    inputs: dict[int, LiveInput] = {}
-    try:
+    with ExitStack() as held:
+        if folder is None and not runtime.keeps_state:
+            folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
+            held.callback(shutil.rmtree, folder, ignore_errors=True)
+        fragments = {fragment.number: fragment for fragment in plan.fragments}
+        live_plan = LivePlan(fragments=fragments, emit=emit, folder=None if folder is None else str(folder))
+        log = (
+            MemoryLog()
+            if folder is None
+            else EpochLog(folder, plan_as_json(plan, root, f"{emit}, speculate" if speculate else emit))
+        )
+        held.callback(log.close)
+        runner = runtime.live_runner(live_plan)
+        held.callback(runner.close)
+        inputs: dict[int, LiveInput] = {}
         for number, source in enumerate(sources.values()):
             inputs[number] = runtime.live_input(source, folder, number)
+            held.callback(inputs[number].close)
         driver = LiveDriver(plan, live_plan, runner, chosen, log, inputs, outside, speculate=speculate)
         driver.open()
-    except BaseException:
-        clean_up()
-        for item in inputs.values():
-            item.close()
-        runner.close()
-        log.close()
-        raise
-    return LiveQuery(
-        driver, chosen, stop, every=seconds, until_now=until_now, complete=complete, on_end=clean_up, outside=outside
-    )
+        # From here on the query lets go of them, in the same order.
+        return LiveQuery(
+            driver,
+            chosen,
+            every=seconds,
+            until_now=until_now,
+            complete=complete,
+            on_end=held.pop_all().close,
+            outside=outside,
+        )
 
 
 def _on_its_shards(root: Node, folder: Path | None, runtime: Runtime) -> Node:
