@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -14,7 +16,7 @@ from squill.plan.node import Node
 from squill.plan.nodes import PushSource
 from squill.time import INFINITY
 
-__all__ = ["Speculation"]
+__all__ = ["Speculation", "difference"]
 
 
 class Speculation:
@@ -33,12 +35,9 @@ class Speculation:
         assert isinstance(pipeline.sink, ChangesSink)
         final = pipeline.sink.take_rows()
         early = self._look_ahead(pipeline)
-        before = self._early
-        taken_back = None if before is None else before.with_times(before.sync, -before.other)
-        parts = [rows for rows in (final, early, taken_back) if rows is not None]
+        rows = difference([rows for rows in (final, early) if rows is not None], self._early)
         self._early = early
-        rows = summed(Batch.concat(parts)) if parts else None
-        return None if rows is None or not len(rows) else change_frame(rows, self._node)
+        return None if rows is None else change_frame(rows, self._node)
 
     def _look_ahead(self, pipeline: Pipeline) -> Batch | None:
         if pipeline.sink.completed:
@@ -59,6 +58,14 @@ class Speculation:
 
     def load(self, state: OperatorState) -> None:
         self._early = next(iter(state["early"]), None)
+
+
+def difference(changes: Sequence[Batch], before: Batch | None) -> Batch | None:
+    """Return what makes of an answer with the early changes `before` the one with these changes; None is nothing."""
+    taken_back = [] if before is None else [before.with_times(before.sync, -before.other)]
+    parts = [*changes, *taken_back]
+    rows = summed(Batch.concat(parts)) if parts else None
+    return rows if rows is not None and len(rows) else None
 
 
 def summed(changes: Batch) -> Batch:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from squill.engine.batch import Batch
-from squill.engine.speculation import summed
+from squill.engine.speculation import difference
 from squill.exchange.codec import decode, encode
 from squill.plan.node import Node
 from squill.runtime.stored_answer import sync_to_disk
@@ -28,12 +28,9 @@ class EarlyAnswers:
 
     def difference(self, final: Sequence[Batch], early: Sequence[Batch]) -> Batch | None:
         """Return what makes of the answer given before the new one; the early part is remembered."""
-        before = self._given
-        taken_back = [] if before is None else [before.with_times(before.sync, -before.other)]
+        rows = difference([*final, *early], self._given)
         self._given = Batch.concat(list(early)).sorted_by_sync() if early else None
-        parts = [*final, *early, *taken_back]
-        rows = summed(Batch.concat(parts)) if parts else None
-        return rows if rows is not None and len(rows) else None
+        return rows
 
     def keep(self, path: Path) -> str | None:
         """Write what is remembered to a file; None when there is nothing."""
