@@ -23,7 +23,8 @@ def test_importing_squill_loads_no_heavy_library() -> None:
     code = "import json, sys, squill; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    heavy = {"llvmlite", "numba", "pandas", "py4j", "pyspark", "sqlalchemy"} & set(json.loads(done.stdout))
+    loaded = set(json.loads(done.stdout))
+    heavy = {"llvmlite", "numba", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "sqlalchemy"} & loaded
     assert not heavy, f"import squill loads {', '.join(sorted(heavy))}; import it where it is used"
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squill.plan.build.files import scan_files
-from squill.plan.build.locations import READ_ERRORS, file_size, is_local, open_file
+from squill.plan.build.locations import file_size, is_local, open_file, read_errors
 from squill.plan.nodes import FilePart
 from squill.plan.schema import Schema
 
@@ -42,7 +42,7 @@ def _line_cuts(path: str, file_format: str, size: int, part_bytes: int) -> list[
                 return []
             found = (_after_line_end(file, target) for target in range(part_bytes, size, part_bytes))
             return sorted({cut for cut in found if cut < size})
-    except READ_ERRORS:
+    except read_errors():
         return []  # reading it says what is wrong
 
 
@@ -89,7 +89,7 @@ def batch_parts(path: str, part_bytes: int) -> list[tuple[FilePart, int]]:
     try:
         with open_file(path) as file:
             batches = pa.ipc.open_file(file).num_record_batches
-    except READ_ERRORS:
+    except read_errors():
         return [(FilePart(path), size)]  # a stream of batches, or reading it says what is wrong
     if batches < 2:
         return [(FilePart(path), size)]

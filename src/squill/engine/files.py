@@ -20,7 +20,7 @@ from squill.engine.row_groups import joined_groups, row_groups
 from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError, SourceReadError
 from squill.plan.build.files import TYPED, changed_type, first_line, scan_files, unreadable_hint
-from squill.plan.build.locations import READ_ERRORS, is_local
+from squill.plan.build.locations import is_local, read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
 from squill.time import MINUS_INFINITY
@@ -132,7 +132,7 @@ def _frames(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
                 lazy = lazy.filter(source.predicate.expr)
             names = source.needed
             yield from lazy.select(names).collect_batches(chunk_size=CHUNK_ROWS, maintain_order=True)
-    except (pl.exceptions.PolarsError, *READ_ERRORS) as error:
+    except read_errors() as error:
         raise _read_error(source, part, error) from error
 
 
@@ -171,7 +171,7 @@ def _readable(source: FileSource, piece: FilePart) -> bool:
     try:
         for _ in scan_files(piece.path, source.format, source.columns).collect_batches(chunk_size=CHUNK_ROWS):
             pass
-    except (pl.exceptions.PolarsError, *READ_ERRORS):
+    except read_errors():
         return False
     return True
 

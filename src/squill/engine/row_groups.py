@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow.parquet as pq
 
-from squill.plan.build.locations import READ_ERRORS, open_file
+from squill.plan.build.locations import open_file, read_errors
 from squill.plan.expression_text import deserialise, dump_tree, load_tree
 from squill.plan.expressions import Expression
 from squill.plan.nodes import FileSource
@@ -38,7 +38,7 @@ def row_groups(path: str, source: FileSource, needed: Sequence[str]) -> list[Row
     try:
         with open_file(path) as file:
             metadata = pq.read_metadata(file)
-    except READ_ERRORS:
+    except read_errors():
         return None  # Polars reads it, or says what is wrong with it
     places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
     read = [

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from squill.engine.row_groups import row_groups
 from squill.plan.build.files import scan_files
-from squill.plan.build.locations import READ_ERRORS, file_size, is_local, open_file
+from squill.plan.build.locations import file_size, is_local, open_file, read_errors
 from squill.plan.fragments import Channel, Fragment, ShardedPlan, explain_plan, fragments_of, sources_of
 from squill.plan.node import Node, walk
 from squill.plan.nodes import Aggregate, EventsSource, FileSource, FrameSource, Source, TwoInputs, Union, Where
@@ -237,7 +237,7 @@ def _counted(path: str, source: FileSource) -> tuple[float, float] | None:
         return None
     try:
         rows = int(scan_files(path, "ipc").select(pl.len()).collect().item())
-    except (pl.exceptions.PolarsError, *READ_ERRORS):
+    except read_errors():
         return None
     return rows, file_size(path) * _share(source)
 
@@ -269,7 +269,7 @@ def _average_text(source: FileSource) -> dict[str, float]:
     try:
         with open_file(source.paths[0]) as file:
             metadata = pq.read_metadata(file)
-    except READ_ERRORS:
+    except read_errors():
         return {}
     sizes = dict.fromkeys(texts, 0)
     for group in range(metadata.num_row_groups):

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
-from squill.plan.build.locations import READ_ERRORS, is_local, matching_files, open_file
+from squill.plan.build.locations import is_local, matching_files, open_file, read_errors
 from squill.plan.schema import Schema
 
 __all__ = [
@@ -135,7 +133,7 @@ def _schema(path: str, file_format: str) -> Schema:
         if file_format in TYPED and not is_local(path):
             return _arrow_schema(path, file_format)
         return Schema(scan_files(path, file_format).collect_schema())
-    except (pl.exceptions.PolarsError, *READ_ERRORS) as error:
+    except read_errors() as error:
         raise SourceReadError(
             f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
         ) from error
@@ -143,6 +141,9 @@ def _schema(path: str, file_format: str) -> Schema:
 
 def _arrow_schema(path: str, file_format: str) -> Schema:
     """Return the columns of a file that is not local, of which only the end is read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with open_file(path) as file:
         found = pq.read_schema(file) if file_format == "parquet" else pa.ipc.open_file(file).schema
     return Schema(pl.DataFrame(found.empty_table()).schema)

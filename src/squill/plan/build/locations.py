@@ -1,31 +1,32 @@
-"""Files wherever they are: local paths, and addresses that pyarrow or fsspec opens.
+"""Files wherever they are: local paths, and addresses (see `remote_files`).
 
-An address is a scheme and what that scheme understands: ``s3://bucket/clicks/*.parquet``. Those of the scheme
-``file`` become local paths at once. fsspec is used for schemes that pyarrow does not know, if it is installed.
+pyarrow is imported when a file is opened, not before: `import squill` stays quick.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import glob
-import importlib
 import re
 from collections.abc import Collection
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyarrow import fs as arrow_fs
+import polars as pl
 
-from squill.errors import SourceReadError
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-__all__ = ["READ_ERRORS", "file_size", "is_local", "matching_files", "open_file"]
-
-READ_ERRORS = (OSError, pa.ArrowException)
-"""What reading a file may raise."""
+__all__ = ["file_size", "is_local", "matching_files", "open_file", "read_errors"]
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = "*?["
+
+
+def read_errors() -> tuple[type[Exception], ...]:
+    """Return what reading a file may raise."""
+    import pyarrow as pa
+
+    return (OSError, pa.ArrowException, pl.exceptions.PolarsError)
 
 
 def is_local(path: str) -> bool:
@@ -35,8 +36,12 @@ def is_local(path: str) -> bool:
 def open_file(path: str) -> pa.NativeFile:
     """Return the file, open for reading anywhere in it."""
     if is_local(path):
+        import pyarrow as pa
+
         return pa.OSFile(path)
-    system, inner = _filesystem(path)
+    from squill.plan.build.remote_files import filesystem
+
+    system, inner = filesystem(path)
     return system.open_input_file(inner)
 
 
@@ -45,9 +50,11 @@ def file_size(path: str) -> int:
     try:
         if is_local(path):
             return Path(path).stat().st_size
-        system, inner = _filesystem(path)
+        from squill.plan.build.remote_files import filesystem
+
+        system, inner = filesystem(path)
         return int(system.get_file_info(inner).size or 0)
-    except READ_ERRORS:
+    except read_errors():
         return 0
 
 
@@ -58,13 +65,15 @@ def matching_files(text: str, suffixes: Collection[str]) -> list[str]:
     """
     if is_local(text):
         return _local_files(text, suffixes)
-    system, inner = _filesystem(text)
-    if isinstance(system, arrow_fs.LocalFileSystem):
+    from squill.plan.build.remote_files import files_of, filesystem, is_local_system
+
+    system, inner = filesystem(text)
+    if is_local_system(system):
         return _local_files(inner, suffixes)
     # What a filesystem drops of an address is the same for all its files: the scheme, a host, options.
     before, _, after = text.rpartition(inner.strip("/")) if inner.strip("/") in text else ("", "", "")
     before = before or text.partition("://")[0] + "://"
-    return [before + path.lstrip("/") + after.lstrip("/") for path in _files(system, inner, suffixes)]
+    return [before + path.lstrip("/") + after.lstrip("/") for path in files_of(system, inner, suffixes)]
 
 
 def _local_files(text: str, suffixes: Collection[str]) -> list[str]:
@@ -77,65 +86,3 @@ def _local_files(text: str, suffixes: Collection[str]) -> list[str]:
         return []
     # Path.glob wants the pattern apart from the folder that it starts in.
     return sorted(name for name in glob.glob(text, recursive=True) if Path(name).is_file())  # noqa: PTH207
-
-
-def _files(system: arrow_fs.FileSystem, inner: str, suffixes: Collection[str]) -> list[str]:
-    found = system.get_file_info(inner)
-    if found.type == arrow_fs.FileType.File:
-        return [inner]
-    if found.type == arrow_fs.FileType.Directory:
-        return [path for path in _below(system, inner) if PurePosixPath(path).suffix in suffixes]
-    if not any(mark in inner for mark in MARKS):
-        return []
-    fixed = re.split(r"[*?\[]", inner, maxsplit=1)[0].rpartition("/")[0]
-    pattern = _glob_pattern(inner.lstrip("/"))
-    return [path for path in _below(system, fixed) if pattern.fullmatch(path.lstrip("/"))]
-
-
-def _below(system: arrow_fs.FileSystem, folder: str) -> list[str]:
-    selector = arrow_fs.FileSelector(folder, recursive=True, allow_not_found=True)
-    return sorted(info.path for info in system.get_file_info(selector) if info.type == arrow_fs.FileType.File)
-
-
-def _glob_pattern(text: str) -> re.Pattern[str]:
-    """Return a glob as a regular expression: ** is any number of folders, * and ? stay inside a name."""
-    parts = []
-    for name in text.split("/"):
-        if name == "**":
-            parts.append("(?:[^/]+/)*")
-        else:
-            one = fnmatch.translate(name).replace(".*", "[^/]*")
-            parts.append(one.replace("(?s:", "(?:").removesuffix(r"\Z").removesuffix(r"\z") + "/")
-    return re.compile("".join(parts).removesuffix("/"))
-
-
-def _filesystem(text: str) -> tuple[arrow_fs.FileSystem, str]:
-    """Return the filesystem of an address, and the path in it."""
-    try:
-        system, inner = arrow_fs.FileSystem.from_uri(text)
-    except pa.ArrowInvalid as unknown:
-        return _from_fsspec(text, unknown)
-    except OSError as error:
-        raise SourceReadError(
-            f"scan: {text!r} cannot be reached: {str(error).splitlines()[0]}", "check the address and the access to it."
-        ) from error
-    return system, str(inner)
-
-
-def _from_fsspec(text: str, unknown: Exception) -> tuple[arrow_fs.FileSystem, str]:
-    scheme = text.partition("://")[0]
-    try:
-        core: Any = importlib.import_module("fsspec.core")
-    except ImportError:
-        raise SourceReadError(
-            f"scan: pyarrow knows no filesystem for {text!r} ({scheme}://), and fsspec is not installed",
-            "pyarrow opens file://, s3://, gs://, abfs:// and hdfs://; pip install fsspec for others.",
-        ) from unknown
-    try:
-        system, inner = core.url_to_fs(text)
-    except (ValueError, ImportError) as error:
-        raise SourceReadError(
-            f"scan: neither pyarrow nor fsspec has a filesystem for {text!r} ({scheme}://): {error}",
-            "check the scheme, or install the package that fsspec needs for it.",
-        ) from error
-    return arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system)), str(inner)
