@@ -28,6 +28,8 @@ class AlignedOperator(Operator):
     def __init__(self, node: TwoInputs) -> None:
         super().__init__(node)
         self._clocks = [MINUS_INFINITY, MINUS_INFINITY]
+        """What each input has come to, by its rows or by its word."""
+        self._promised = [MINUS_INFINITY, MINUS_INFINITY]
         self._waiting: tuple[list[Batch], list[Batch]] = ([], [])
         self._reached = MINUS_INFINITY
 
@@ -46,16 +48,16 @@ class AlignedOperator(Operator):
             self._waiting[port].append(batch)
         # Time follows rows as a rule, and says which instants are over: one run then does the work of two.
         if not self.whole_instants or self._rows_waiting > DEFAULT_BATCH_ROWS:
-            self._run_due()
+            self._run_due(min(self._clocks))
 
     def advance(self, t: int, port: int = 0) -> None:
         self._clocks[port] = max(self._clocks[port], t)
-        self._run_due()
-        self.emit_clock(min(self._clocks))
+        self._promised[port] = max(self._promised[port], t)
+        self._run_due(min(self._promised))
+        self.emit_clock(min(self._promised))
 
-    def _run_due(self) -> None:
-        bound = min(self._clocks)
-        if self.whole_instants and bound == self._reached:
+    def _run_due(self, bound: int) -> None:
+        if bound < self._reached or (self.whole_instants and bound == self._reached):
             return  # an instant that is not over gives nothing
         self._reached = bound
         left, right = self._due(LEFT, bound), self._due(RIGHT, bound)
@@ -82,11 +84,17 @@ class AlignedOperator(Operator):
 
     def save(self) -> OperatorState:
         waiting = [list(rows) for rows in self._waiting]
-        return {"clock": self.clock, "clocks": list(self._clocks), "waiting": waiting}
+        return {
+            "clock": self.clock,
+            "clocks": list(self._clocks),
+            "promised": list(self._promised),
+            "waiting": waiting,
+        }
 
     def load(self, state: OperatorState) -> None:
         self.clock = state["clock"]
         self._clocks = list(state["clocks"])
+        self._promised = list(state["promised"])
         self._reached = MINUS_INFINITY
         self._waiting = (list(state["waiting"][LEFT]), list(state["waiting"][RIGHT]))
 

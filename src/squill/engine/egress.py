@@ -70,8 +70,16 @@ class CollectSink(Operator):
             last = int(batch.ids[-1]) + 1
             if last > len(self._ends):
                 self._ends = grown(self._ends, max(4 * len(self._ends), last, UNTOUCHED), None)
-            self._ends[self._numbered : last] = INFINITY
+            self._note_ends(batch, last)
             self._numbered = last
+
+    def _note_ends(self, batch: Batch, last: int) -> None:
+        if isinstance(batch.ids, range) and batch.ids.start == self._numbered:
+            self._ends[self._numbered : last] = INFINITY if batch.duration == INFINITY else batch.other
+            return
+        self._ends[self._numbered : last] = INFINITY
+        if batch.duration != INFINITY:
+            self._ends[batch.ids] = batch.other
 
     def close_rows(self, ids: Int64s, ends: Int64s, port: int = 0) -> None:
         if self._numbered:

@@ -81,11 +81,19 @@ class ClosedSink(Operator):
 
     def push(self, batch: Batch, port: int = 0) -> None:
         if batch.ids is not None:
-            self._numbered.add(batch)
+            self._push_numbered(batch)
         elif self.node.properties.ends_known:
             self._close(batch.sync, batch.other, batch)
         else:
             self._push_edges(batch)
+
+    def _push_numbered(self, batch: Batch) -> None:
+        self._numbered.add(batch)
+        if batch.duration != INFINITY:
+            ended = np.flatnonzero(batch.other != INFINITY)
+            if len(ended):
+                rows = batch.take(ended)
+                self.close_rows(np.asarray(rows.ids), rows.other)
 
     def _push_edges(self, batch: Batch) -> None:
         is_end = batch.other < batch.sync

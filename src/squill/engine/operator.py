@@ -22,7 +22,8 @@ OperatorState = dict[str, Any]
 # How a consumer wants ends to be told. An operator that ends events later than it starts them asks its
 # consumer once, when the plan is compiled, and spares what nobody reads.
 EDGES = "edges"  # as end edges that carry the payload again
-NUMBERED = "numbered"  # start rows carry numbers, ends come as (number, time) through close_rows
+# Start rows carry numbers; ends that are not known then (infinity) come as (number, time) through close_rows.
+NUMBERED = "numbered"
 STARTS = "starts"  # not at all: the consumer sets lifetimes of its own
 
 

@@ -14,6 +14,7 @@ from squill.engine.columns import read_only
 from squill.engine.kernels.exists import EDGE, PAIR_BEGINS, PAIR_ENDS, follow_counts, follow_presence, list_pairs
 from squill.engine.live_pairs import BothChanges
 from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.operators.exists_intervals import ExistsByIntervals
 from squill.engine.owned import owned
 from squill.engine.relational_variants import choose_relational
 from squill.engine.shown_parts import ShownPartsOperator
@@ -30,11 +31,14 @@ def exists_operator(node: Exists) -> Operator:
     relational = choose_relational(node)
     if relational is not None:
         return relational
-    return ExistsByKey(node) if node.matching.where is None else ExistsByCount(node)
+    if node.matching.where is not None:
+        return ExistsByCount(node)
+    ends_known = node.left.properties.ends_known and node.right.properties.ends_known
+    return ExistsByIntervals(node) if ends_known else ExistsByKey(node)
 
 
 class ExistsByKey(ShownPartsOperator):
-    """Equal keys are all that counts, so left rows of a key appear and vanish together."""
+    """Equal keys are all that counts, so left rows of a key appear and vanish together; ends may come as edges."""
 
     def __init__(self, node: Exists) -> None:
         super().__init__(node)

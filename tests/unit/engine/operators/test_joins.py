@@ -8,6 +8,7 @@ import pytest
 import squill as sq
 from squill.engine.operators.edge_join import EdgeJoin
 from squill.engine.operators.exists import ExistsByCount, ExistsByKey, exists_operator
+from squill.engine.operators.exists_intervals import ExistsByIntervals
 from squill.engine.operators.interval_join import IntervalJoin
 from squill.engine.operators.join import join_operator
 from squill.plan.events import Punctuation
@@ -123,11 +124,31 @@ def test_null_keys_exist_nowhere() -> None:
     assert rows(left.where_exists(left, on="k")) == []
 
 
-def test_existence_variant_follows_from_the_condition() -> None:
-    for condition, variant in ((None, ExistsByKey), (sq.col("y") > 1, ExistsByCount)):
-        node = LEFT.where_exists(RIGHT, on="k", where=condition).plan
+def test_existence_variant_follows_from_the_condition_and_from_what_is_known_of_ends() -> None:
+    edges = sq.from_events([sq.start_edge(1, k="a", y=2)])
+    for right, condition, variant in (
+        (RIGHT, None, ExistsByIntervals),
+        (edges, None, ExistsByKey),
+        (RIGHT, sq.col("y") > 1, ExistsByCount),
+    ):
+        node = LEFT.where_exists(right, on="k", where=condition).plan
         assert isinstance(node, Exists)
         assert type(exists_operator(node)) is variant
+
+
+def test_parts_of_one_key_end_where_its_coverage_begins_though_that_is_told_later() -> None:
+    # The first left row ends before the right row begins, the second inside it, the third is cut in two.
+    left = intervals((0, 3), (1, 6), (2, 20), (7, 9), k=[1, 1, 1, 1])
+    right = intervals((4, 8), (8, 10), (4, 5), k=[1, 1, 1])
+    assert rows(left.where_not_exists(right, on="k")) == [(0, 3, 1), (1, 4, 1), (2, 4, 1), (10, 20, 1)]
+    assert rows(left.where_exists(right, on="k")) == [(4, 6, 1), (4, 10, 1), (7, 9, 1)]
+
+
+def test_parts_reach_consumers_of_edges_too() -> None:
+    left = intervals((0, 8), (2, 30), k=[1, 1])
+    right = intervals((4, 5), (20, 25), k=[1, 1])
+    counts = left.where_not_exists(right, on="k").aggregate(n=sq.count())
+    assert rows(counts) == [(0, 2, 1), (2, 4, 2), (5, 8, 2), (8, 20, 1), (25, 30, 1)]
 
 
 # -- clip ---------------------------------------------------------------------------------------------------
