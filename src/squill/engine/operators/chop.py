@@ -82,7 +82,7 @@ class ChopOperator(Operator):
         rest = due.filter(longer)
         begins, ends = cut[longer], rest.other
         last = np.minimum(ends - 1, reached)
-        starts, rows = expand(begins, last, self._period)
+        starts, rows = expand(begins, last, self._period, "chop")
         pieces = rest.take(rows)
         pieces = Batch(starts, np.minimum(self._next_cut(starts), ends[rows]), pieces.columns)
         remaining = np.where(last >= begins, self._next_cut(last), begins)
@@ -111,7 +111,7 @@ class ChopOperator(Operator):
             return None
         entries, ends = due.other, self._open.end_of[due.other]
         last = np.minimum(ends, reached) - 1
-        cuts, rows = expand(due.sync, last, self._period)
+        cuts, rows = expand(due.sync, last, self._period, "chop")
         following = np.where(last >= due.sync, self._next_cut(last), due.sync)
         over = (ends <= following) & (ends != INFINITY)
         result = self._cut_edges(cuts, entries[rows]) if len(cuts) else None

@@ -48,7 +48,7 @@ class PerWindowOperator(Operator):
             return
         entries, ends = due.other, self._open.end_of[due.other]
         last = np.minimum(ends, reached) - 1
-        window_ends, rows = expand(due.sync, last, self._hop)
+        window_ends, rows = expand(due.sync, last, self._hop, "per_window")
         following = np.where(last >= due.sync, last - (last - due.sync) % self._hop + self._hop, due.sync)
         over = ends <= following
         if len(window_ends):

@@ -173,3 +173,9 @@ def test_chop_with_a_grid_that_leaves_the_range_of_times(offset: int) -> None:
     spans = intervals((2**62, 2**62 + 5), (1, 2**62 + 9))
     for query in (spans.chop(2**62, offset), spans.stitch().chop(2**62, offset)):
         assert_same_events(query.collect(batch_rows=1), reference.frame(query))
+
+
+def test_an_endless_event_with_a_fine_grid_is_refused_before_its_pieces_fill_the_memory() -> None:
+    stream = intervals((0, None), (10**15, 10**15 + 1), x=[1, 2])
+    with pytest.raises(UnboundedResultError, match="chop: a step of time from"):
+        stream.chop(1).collect()
