@@ -11,20 +11,28 @@ runs. Of equal times the earlier run's rows come first.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from squill.engine.batch import Batch, Int64s
-from squill.exchange.kernels.merge import merge_neighbours
+from squill.engine.columns import fixed_width, joined, read_only, series_from, values_of
+from squill.engine.quick_series import taken_rows
+from squill.exchange.kernels.merge import interleave, merge_neighbours
 
 __all__ = ["merge_by_time", "merge_order", "merge_runs"]
 
 Head = tuple[int, int, Batch, Iterator[Batch]]
 """First sync, number of the run, the batch, and what follows it."""
+Rows = npt.NDArray[np.uint32]
+PAIR = 2
+PACKED = (pl.Boolean, pl.Decimal)
+"""Types of fixed width whose values are not one machine word each."""
 
 
 def merge_runs(runs: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
@@ -130,16 +138,51 @@ def _advance_past(
 def _merged(pieces: Sequence[Batch]) -> Batch:
     if len(pieces) == 1:
         return pieces[0]
-    together = Batch.concat(pieces)
-    if together.is_timeless:
-        return together
-    _, rows = merge_order([piece.sync for piece in pieces])
-    merged = together.take(rows)
+    if all(piece.is_timeless for piece in pieces):
+        return Batch.concat(pieces)
+    sync, rows = merge_order([piece.sync for piece in pieces])
+    durations = {piece.duration for piece in pieces}
+    same = durations.pop() if len(durations) == 1 else None
+    merged = Batch(
+        sync,
+        _values([piece.other for piece in pieces], rows) if same is None else same,
+        _columns([piece.columns for piece in pieces], rows),
+    )
+    hashes = [piece.hash for piece in pieces if piece.hash is not None]
+    if len(hashes) == len(pieces) and len({names for names, _ in hashes}) == 1:
+        merged.hash = hashes[0][0], _values([values for _, values in hashes], rows)
     merged.is_ordered = True
     return merged
 
 
-def merge_order(runs: Sequence[Int64s]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
+def _columns(pieces: Sequence[Mapping[str, pl.Series]], rows: Rows) -> dict[str, pl.Series]:
+    """Return the columns of all pieces in the merged order, one after the other so that little is held twice."""
+    index = series_from("", rows, None, pl.UInt32())
+    return {name: _column([columns[name] for columns in pieces], rows, index) for name in pieces[0]}
+
+
+def _column(parts: Sequence[pl.Series], rows: Rows, index: pl.Series) -> pl.Series:
+    dtype = parts[0].dtype
+    is_plain = fixed_width(dtype) and not any(part.null_count() for part in parts)
+    if is_plain and len(parts) == PAIR and type(dtype) not in PACKED:
+        return series_from(parts[0].name, _values([values_of(part) for part in parts], rows), None, dtype)
+    return taken_rows(joined(parts).rechunk(), index)
+
+
+def _values(parts: Sequence[npt.NDArray[Any]], rows: Rows) -> npt.NDArray[Any]:
+    """Return the values of all parts in the merged order; of two without putting them one after the other before."""
+    physical = parts[0].dtype
+    out = np.empty(len(rows), physical)
+    if len(parts) == PAIR and len(parts[0]) and len(parts[1]):
+        word = np.dtype(f"u{physical.itemsize}")
+        left, right = (np.ascontiguousarray(part).view(word) for part in parts)
+        interleave(read_only(rows), read_only(left), read_only(right), out.view(word))
+    else:
+        np.take(np.concatenate(parts), rows, out=out)
+    return out
+
+
+def merge_order(runs: Sequence[Int64s]) -> tuple[Int64s, Rows]:
     """Return the times of all runs, each of which is sorted, in order, and the row of each among all of them.
 
     Examples

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from squill.engine.kernels.jit import inlined, kernel
 
-__all__ = ["merge_neighbours"]
+__all__ = ["interleave", "merge_neighbours"]
 
 Array = npt.NDArray[Any]
 
@@ -69,3 +69,23 @@ def _merge_two(times: Array, rows: Array, first: int, middle: int, end: int, new
         new_rows[low] = rows[right]
         right += one
         low += one
+
+
+@kernel
+def interleave(rows: Array, left: Array, right: Array, out: Array) -> None:
+    """Write the values of two runs in their merged order; `rows` are the left run's from 0 on, then the right one's.
+
+    Each run is read from its first to its last value. Both next values are read and one is chosen by arithmetic: the
+    last of a run is read again when there is no next one.
+    """
+    one = np.uint64(1)
+    size = np.uint64(len(left))
+    last_left, last_right = size - one, np.uint64(len(right)) - one
+    i = j = np.uint64(0)
+    for k in range(np.uint64(len(rows))):
+        from_left, from_right = left[min(i, last_left)], right[min(j, last_right)]
+        is_right = np.uint64(rows[k]) >= size
+        out[k] = from_right if is_right else from_left
+        step = np.uint64(is_right)
+        j += step
+        i += one - step

@@ -14,6 +14,7 @@ from squill.plan.fragments import Channel, Fragment, ShardedPlan
 from squill.plan.layout import Layout
 from squill.plan.nodes import Source
 from squill.plan.schema import Schema
+from squill.runtime.allocation import keep_freed_memory
 from squill.runtime.answer import Answer, OnReceipt, Receipt, handed_over
 from squill.runtime.estimate import known_rows
 from squill.runtime.local.dealing import deals_of
@@ -72,6 +73,8 @@ class LocalRuntime:
     ) -> list[Receipt]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
+        if self.shards > 1:
+            keep_freed_memory()
         splits = {place: parts for fragment in plan.fragments for place, parts in splits_of_fragment(fragment)}
         total = sum(fragment.layout.shards for fragment in plan.fragments)
 

@@ -12,6 +12,7 @@ from pyspark import daemon, worker
 
 from squill.engine.compile import load_operators
 from squill.engine.kernels.jit import cache_folder
+from squill.runtime.allocation import keep_freed_memory
 from squill.runtime.spark import task
 
 __all__ = ["main"]
@@ -23,6 +24,7 @@ def main() -> None:
     assert callable(worker.main)  # which workers would import each
     load_operators()
     cache_folder()
+    keep_freed_memory()
     # PySpark collects garbage after every task, and would look at all that is imported here: 70 ms before the next.
     gc.collect()
     gc.freeze()
