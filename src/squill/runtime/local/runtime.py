@@ -21,7 +21,7 @@ from squill.runtime.local.dealing import deals_of
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
-from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.splits import splits_of_fragment
 from squill.runtime.ticket import RunTicket
 
@@ -80,7 +80,9 @@ class LocalRuntime:
 
         @contextmanager
         def open_ports(fragment: Fragment, shard: int) -> Iterator[Ports]:
-            yield _LocalPorts(lambda leaf: splits[fragment.number, leaf][shard], on_receipt)
+            yield _LocalPorts(
+                lambda leaf: splits[fragment.number, leaf][shard], rows_per_batch(fragment.root), on_receipt
+            )
 
         done = 0
 
@@ -157,12 +159,13 @@ class LocalRuntime:
 class _LocalPorts:
     """Stored sources come in; nothing leaves a process but receipts."""
 
-    def __init__(self, split_of: Callable[[int], Source], on_receipt: OnReceipt | None) -> None:
+    def __init__(self, split_of: Callable[[int], Source], batch_rows: int, on_receipt: OnReceipt | None) -> None:
         self._split_of = split_of
+        self._batch_rows = batch_rows
         self._on_receipt = on_receipt
 
     def inbox(self, leaf: int) -> Inbox:
-        return BatchInbox(read_split(self._split_of(leaf)))
+        return BatchInbox(read_split(self._split_of(leaf), self._batch_rows))
 
     def outbox(self, channel: Channel) -> Outbox:
         raise InternalError(f"channel {channel.number} leads out of a process that is alone")

@@ -48,7 +48,7 @@ from squill.plan.stages import Stage
 from squill.runtime.answer import Answer, Receipt
 from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
-from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.spark.carried import carrying
 from squill.runtime.spark.jobs import filler
 from squill.runtime.spark.tables import spark_frame
@@ -403,7 +403,7 @@ class _ShufflePorts:
             self._wait_for_all()
             pieces = self._task.arrived.frames.pop((self._fragment.number, leaf, self._shard), [split.frame])
             split = replace(split, frame=pl.concat(pieces))
-        return BatchInbox(read_split(split))
+        return BatchInbox(read_split(split, rows_per_batch(self._fragment.root)))
 
     def _wait_for_all(self) -> None:
         """Wait for what comes before rows."""

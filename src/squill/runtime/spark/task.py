@@ -37,7 +37,7 @@ from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.report import Work
 from squill.runtime.run_folder import StoredSplit
-from squill.runtime.shard import BatchInbox, Inbox, read_split
+from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.spark.carried import carrying
 from squill.runtime.spark.jobs import filler
 
@@ -187,7 +187,7 @@ class TaskPorts:
         if path is not None:
             assert isinstance(split, FrameSource)
             split = replace(split, frame=pl.read_ipc(path))
-        return BatchInbox(read_split(split))
+        return BatchInbox(read_split(split, rows_per_batch(self._fragment.root)))
 
     def outbox(self, channel: Channel) -> Outbox:
         return self._writer.outbox(channel.number)
