@@ -31,6 +31,7 @@ class Cut:
 
     ``stored``    the number of a source that stays a stored one.
     ``restarts``  now and then the query begins anew, from its checkpoint.
+    ``grows``     once in between it begins anew on so many times the shards.
     """
 
     seed: int
@@ -38,6 +39,7 @@ class Cut:
     waits: bool = False
     stored: int = -1
     restarts: bool = False
+    grows: int = 1
 
 
 class AsLive:
@@ -91,12 +93,17 @@ def run_live(stream: Stream, emit: str, cut: Cut) -> pl.DataFrame:
             frame = frame[order]
         inputs[name] = scripted(frame.schema, start="start", **options)
         parts[name] = _cut(frame, random)
+    grows_at = random.randint(1, 3) if cut.grows > 1 else 0
     with LiveTest(live.query, inputs, shards=cut.shards, emit=emit) as test:
         while any(parts.values()):
             for name in random.sample(sorted(parts), random.randint(1, len(parts))):
                 for partition, part in _taken(parts[name], random):
                     test.push(name, part, partition=partition)
             test.step()
+            grows_at -= 1
+            if not grows_at or (grows_at > 0 and not any(parts.values())):
+                test.restart(shards=cut.shards * cut.grows)
+                grows_at = 0
             if cut.restarts and random.random() < 0.3:
                 test.restart()
         test.complete()

@@ -1,4 +1,4 @@
-"""Every worked case as a stream that is cut into random epochs: the folded answer is that of one run."""
+"""Every worked case as a stream in random epochs, with shards divided in between: the answer of one run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.live_plans import EMITS, Cut, assert_live_gives
 
 ALL = [
     Cut(seed=1, restarts=True),
-    Cut(seed=2, shards=3, restarts=True),
+    Cut(seed=2, shards=2, restarts=True, grows=2),
     Cut(seed=3, waits=True, restarts=True),
-    Cut(seed=4, shards=3, waits=True, restarts=True),
+    Cut(seed=4, shards=2, waits=True, restarts=True, grows=2),
 ]
 CUTS = {"closed": ALL[1:3], "changes": [ALL[0], ALL[3]]}
 """All of them, and others, for both forms are tried where there is time: see `SQUILL_RANDOM`."""

@@ -1,8 +1,9 @@
-"""Random queries over live inputs, cut into random epochs, with restarts: the answer of collect()."""
+"""Random queries over live inputs in random epochs, with restarts, at times on more shards: the answer of collect()."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -20,7 +21,12 @@ from tests.strategies_two_inputs import asof_joins, lookups
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 cuts = st.builds(
-    Cut, seed=st.integers(0, 1 << 30), shards=st.sampled_from([1, 3]), waits=st.booleans(), restarts=st.booleans()
+    Cut,
+    seed=st.integers(0, 1 << 30),
+    shards=st.sampled_from([1, 2, 3]),
+    waits=st.booleans(),
+    restarts=st.booleans(),
+    grows=st.sampled_from([1, 2]),
 )
 
 
@@ -47,8 +53,7 @@ def test_chains(query: Stream, emit: str, cut: Cut) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(st.one_of(asof_joins(), lookups()), st.sampled_from(EMITS), cuts, st.sampled_from([-1, 0, 1]))
 def test_two_inputs_of_which_one_may_be_stored(query: Stream, emit: str, cut: Cut, stored: int) -> None:
-    stored_cut = Cut(seed=cut.seed, shards=cut.shards, waits=cut.waits, restarts=cut.restarts, stored=stored)
-    assert_same_live(query, emit, stored_cut)
+    assert_same_live(query, emit, replace(cut, stored=stored))
 
 
 TWO: dict[str, Callable[[Stream, Stream], Stream]] = {
@@ -82,8 +87,7 @@ def test_two_live_inputs(name: str, stored: int) -> None:
     @given(Frame, Frame, st.sampled_from(EMITS), cuts)
     def agrees(one: pl.DataFrame, other: pl.DataFrame, emit: str, cut: Cut) -> None:
         query = TWO[name](sq.from_frame(one, start="t", end="u"), sq.from_frame(other, start="t", end="u"))
-        chosen = Cut(seed=cut.seed, shards=cut.shards, waits=cut.waits, restarts=cut.restarts, stored=stored)
-        assert_same_live(query, emit, chosen)
+        assert_same_live(query, emit, replace(cut, stored=stored))
 
     agrees()
 

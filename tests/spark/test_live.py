@@ -115,3 +115,21 @@ def test_a_query_that_is_refused_leaves_no_folder(
     with pytest.raises(sq.errors.PlanError, match="Spark's tasks cannot read them"):
         spark_cluster.stream(pushed).query(lambda s: s.count()).start(print)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_on_more_shards_the_states_are_divided(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = pl.DataFrame({"t": range(120), "k": [n % 7 for n in range(120)]})
+    for number, shards in enumerate((2, 4)):
+        rows.slice(60 * number, 60).write_parquet(folder / f"{number}.parquet")
+        clicks = spark_cluster.stream(folder, start="t", shards=shards)
+        query = _windows(clicks).start(
+            str(tmp_path / "out"), checkpoint=tmp_path / "ck", until_now=True, complete=bool(number)
+        )
+        query.wait()
+        assert query.progress().shards == shards
+    with sq.local(cores=1) as local:
+        wanted = _windows(local.from_frame(rows, start="t")).collect(sort=True)
+    found = query.stable().frame
+    assert found.sort(found.columns).equals(wanted)

@@ -32,6 +32,9 @@ class Entry(Operator):
     def push(self, batch: object, port: int = 0) -> None:
         self.emit(batch)  # type: ignore[arg-type]
 
+    def keep(self, belongs: object) -> bool:
+        return True
+
 
 class Pipeline:
     """The operators of one plan: `entries` by source node, all `operators` in plan order, and the sink."""

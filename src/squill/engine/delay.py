@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from squill.engine.batch import Batch
 from squill.engine.matching import without_cancelled
-from squill.engine.operator import Operator, OperatorState
+from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.engine.time_queue import TimeQueue
 from squill.plan.node import Node
 
@@ -58,6 +60,12 @@ class DelayOperator(Operator):
         self.clock = state["clock"]
         self._queue.load(state["queue"])
 
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is not None:
+            self._queue.keep(mine)
+        return True
+
     @property
     def state_rows(self) -> int:
         return len(self._queue)
@@ -88,6 +96,12 @@ class CancellingDelayOperator(DelayOperator):
     def load(self, state: OperatorState) -> None:
         super().load(state)
         self._cancelled.load(state["cancelled"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is not None:
+            self._cancelled.keep(mine)
+        return super().keep(belongs)
 
     @property
     def state_rows(self) -> int:

@@ -165,6 +165,13 @@ class DisorderBuffer:
             self._queue.add(batch)
         return self._queue.pop_until(now)
 
+    def clear(self) -> None:
+        """Throw out the rows that wait, and those that were late; the time stays as it is."""
+        assert self._matching is None
+        self._queue = TimeQueue()
+        self.late.clear()
+        self.late.total = 0
+
     def save(self) -> OperatorState:
         """Return everything that later answers depend on."""
         return {

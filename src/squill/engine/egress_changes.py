@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
 from squill.engine.batch import Batch, Int64s
 from squill.engine.columns import framed
 from squill.engine.expressions import time_series
-from squill.engine.operator import Operator, OperatorState
+from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.engine.time_queue import TimeQueue
 from squill.errors import PlanError
 from squill.plan.node import Node
@@ -71,6 +73,12 @@ class ChangesSink(Operator):
         self.clock = state["clock"]
         self._queue.load(state["queue"])
         self._ready = list(state["ready"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is not None:
+            self._queue.keep(mine)
+        return True
 
     @property
     def state_rows(self) -> int:

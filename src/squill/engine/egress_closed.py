@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -9,7 +11,7 @@ from squill.engine.batch import Batch, Int64s
 from squill.engine.edges import fold_edges
 from squill.engine.egress import result_frame
 from squill.engine.numbered_rows import NumberedRows
-from squill.engine.operator import NUMBERED, Operator, OperatorState
+from squill.engine.operator import NUMBERED, Belongs, Operator, OperatorState
 from squill.engine.time_queue import TimeQueue
 from squill.plan.node import Node
 from squill.time import INFINITY
@@ -52,6 +54,11 @@ class OpenRows:
         (rows,) = self._batches
         self.__init__()  # type: ignore[misc]
         return rows
+
+    def keep(self, belongs: Belongs) -> None:
+        """Throw out what does not belong here."""
+        self._batches = [batch.filter(belongs(batch.columns)) for batch in self._batches]
+        self._rows = sum(map(len, self._batches))
 
     def save(self) -> OperatorState:
         return {"batches": list(self._batches), "rows": self._rows, "after_last": self._after_last}
@@ -165,6 +172,14 @@ class ClosedSink(Operator):
         self._numbered.load(state["numbered"])
         self._closing.load(state["closing"])
         self._ready = list(state["ready"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is not None:
+            # Of numbers that are no more `_closing` may still know the ends, which then close nothing.
+            for rows in (self._queue, self._open, self._numbered):
+                rows.keep(mine)
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -13,7 +13,7 @@ import polars as pl
 
 from squill.engine.batch import Batch, Int64s, endless
 from squill.engine.buffers import grown
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.engine.owned import owned
 from squill.engine.row_store import RowStore
 
@@ -101,6 +101,14 @@ class NumberedRows:
         self._live = 0
         self._compact()
         return rows
+
+    def keep(self, belongs: Belongs) -> None:
+        """Throw out what does not belong here."""
+        places = self._open_places()
+        gone = places[~belongs(self._store.gather(places))]
+        self._is_open[gone] = False
+        self._live -= len(gone)
+        self._compact()
 
     def save(self) -> OperatorState:
         # Closed rows are not left out: rows that stay where they are need not be written again.

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.batch import Batch
+from squill.engine.batch import Batch, endless
 from squill.engine.buffers import grown
 from squill.engine.edges import row_keys
 from squill.engine.entries import Entries
 from squill.engine.kernels.edges import open_and_close
 from squill.engine.key_table import KeyTable
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.engine.owned import owned
 from squill.errors import InternalError
 from squill.time import INFINITY
@@ -79,6 +79,21 @@ class OpenEvents:
         self._is_open = grown(self._is_open, len(self.entries.start))
         self._is_open[entries] = 0
         self.entries.free(entries)
+
+    def keep(self, belongs: Belongs) -> None:
+        """Throw out open events that do not belong here."""
+        entries = self.open_entries
+        self.forget(entries[~belongs(self.entries.columns(entries))])
+
+    def forget(self, entries: Array) -> None:
+        """Throw out events, of those that are open all equal ones; their ends will not come."""
+        still_open = entries[self._is_open[entries] != 0]
+        if len(still_open):
+            gone = Batch(self.entries.start[still_open], endless(len(still_open)), self.entries.columns(still_open))
+            slots = np.unique(self._table.slots([row_keys(gone)]))
+            self._chains[slots] = 0  # equal events wait in one chain
+            self._table.release(slots)
+        self.free(entries)
 
     def save(self) -> OperatorState:
         return {

@@ -6,18 +6,27 @@ calls `push` and `advance`; nothing in an operator depends on how rows are cut i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
 
 from squill.engine.batch import Batch, Int64s
 from squill.errors import InternalError
 from squill.plan.node import Node
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["EDGES", "NUMBERED", "STARTS", "Operator", "OperatorState", "operator_for", "register"]
+__all__ = [
+    "EDGES", "NUMBERED", "STARTS", "Belongs", "Operator", "OperatorState", "operator_for", "register",
+]  # fmt: skip
 
 OperatorState = dict[str, Any]
 """What `save` returns: plain arrays, Series, numbers and dicts of these."""
+
+Belongs = Callable[[Mapping[str, pl.Series]], npt.NDArray[np.bool_]]
+"""Says of rows, by their columns, which belong to a shard; all rows of a key do, or none."""
 
 # How a consumer wants ends to be told. An operator that ends events later than it starts them asks its
 # consumer once, when the plan is compiled, and spares what nobody reads.
@@ -89,6 +98,14 @@ class Operator:
     def load(self, state: OperatorState) -> None:
         """Take the place of the operator that saved `state`."""
         self.clock = state["clock"]
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        """Forget rows that belong to other shards, input by input (None: all stay); return whether it could.
+
+        What is kept goes on as if the others had never been. Who cannot forget changes nothing: what comes of the
+        others' rows is sieved out further down.
+        """
+        return not self.node.keeps_state
 
     @property
     def completed(self) -> bool:

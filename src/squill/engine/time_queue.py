@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from squill.engine.batch import Batch
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.time import INFINITY
 
 __all__ = ["TimeQueue"]
@@ -45,6 +45,11 @@ class TimeQueue:
     def count_endless(self) -> int:
         """How many rows have no end."""
         return sum(int((run.other == INFINITY).sum()) for run in self._runs)
+
+    def keep(self, belongs: Belongs) -> None:
+        """Throw out what does not belong here."""
+        kept = [run.filter(belongs(run.columns)) for run in self._runs]
+        self._runs = [run for run in kept if len(run)]
 
     def save(self) -> OperatorState:
         return {"runs": list(self._runs)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from squill.engine.batch import Batch
-from squill.engine.operator import EDGES, Operator, OperatorState
+from squill.engine.operator import EDGES, Belongs, Operator, OperatorState
 from squill.exchange.routers import Router
 from squill.plan.node import Node
 from squill.time import INFINITY
@@ -74,6 +74,9 @@ class ScatterSink(Operator):
     def load(self, state: OperatorState) -> None:
         self.clock = state["clock"]
         self._router.load(state["router"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        return True
 
     def _send(self, lane: int) -> None:
         rows, self._held[lane], self._held_rows[lane] = Batch.concat(self._held[lane]), [], 0

@@ -33,7 +33,7 @@ from squill.plan.nodes import (
 from squill.plan.nodes.movement import Move, Split
 from squill.plan.routing import FLAT, GLOBAL, KEY_HASH_VERSION, LOCAL, BroadcastRouting, HashRouting, Routing
 
-__all__ = ["COPY", "Placement", "Spread", "agree", "layout_of", "placement_of"]
+__all__ = ["COPY", "Placement", "Spread", "agree", "layout_of", "moved", "placement_after", "placement_of"]
 
 COPY = "copy"
 """Every shard along this coordinate has all the rows."""
@@ -112,11 +112,12 @@ def placement_of(root: Node) -> Placement | None:
     """Return where the node's rows live, or None when nothing is known of it."""
     found: dict[int, Placement | None] = {}
     for node in walk(root):
-        found[id(node)] = _placement(node, [found[id(parent)] for parent in node.inputs])
+        found[id(node)] = placement_after(node, [found[id(parent)] for parent in node.inputs])
     return found[id(root)]
 
 
-def _placement(node: Node, inputs: list[Placement | None]) -> Placement | None:
+def placement_after(node: Node, inputs: list[Placement | None]) -> Placement | None:
+    """Return where the node's rows live when those of its inputs live there."""
     if isinstance(node, Move):
         return moved(inputs[0], node.routing)
     if isinstance(node, Split):

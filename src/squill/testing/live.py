@@ -176,9 +176,13 @@ class LiveTest:
             raise PlanError(f"LiveTest: nothing can fail at {moment!r}", f"use one of {', '.join(MOMENTS)}.")
         self._world.planned[moment] = (times, error)
 
-    def restart(self) -> None:
-        """Forget all that is in memory, as a process does that dies now, and go on from the checkpoint."""
+    def restart(self, *, shards: int | None = None) -> None:
+        """Forget all that is in memory, as a process does that dies now, and go on from the checkpoint.
+
+        With `shards` it goes on where there are so many; its own are then divided, as `start` does.
+        """
         self._leave()
+        self._shards = self._shards if shards is None else shards
         self._start()
 
     # -- what came of it ------------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from squill.engine.batch import Batch, Int64s
 from squill.engine.grid_pieces import expand, last_grid_point, next_grid_point
 from squill.engine.open_events import OpenEvents
-from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.operator import Belongs, Operator, OperatorState, register
 from squill.engine.time_queue import TimeQueue
 from squill.errors import UnboundedResultError
 from squill.plan.nodes import Chop
@@ -146,6 +148,18 @@ class ChopOperator(Operator):
         self._rest.load(state["rest"])
         self._open.load(state["open"])
         self._cuts.load(state["cuts"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is not None:
+            # It must: an event whose end goes elsewhere would be refused as endless.
+            self._rest.keep(mine)
+            waiting = self._cuts.pop_until(INFINITY)
+            if waiting is not None:
+                stays = mine(self._open.entries.columns(waiting.other))
+                self._cuts.add(waiting.filter(stays))
+                self._open.forget(waiting.other[~stays])
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from squill.engine.batch import Batch
 from squill.engine.open_events import OpenEvents
-from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.operator import Belongs, Operator, OperatorState, register
 from squill.engine.time_queue import TimeQueue
 from squill.plan.nodes import WaitForEnds
 from squill.time import INFINITY
@@ -58,6 +60,14 @@ class WaitForEndsOperator(Operator):
         self.clock = state["clock"]
         self._open.load(state["open"])
         self._known.load(state["known"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is not None:
+            # It must: an event whose end goes elsewhere would hold time back for ever.
+            self._open.keep(mine)
+            self._known.keep(mine)
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -30,7 +30,7 @@ from squill.runtime.live.early import EarlyAnswers
 from squill.runtime.live.host import LivePlan, answer_frame, write_answer
 from squill.runtime.live.inputs import LiveInput, News, live_sources
 from squill.runtime.live.log import Commit, EpochRecord, MemoryLog
-from squill.runtime.live.orders import LiveRead, Moved, Seen, ShardOrder, ShardReport
+from squill.runtime.live.orders import LiveRead, Moved, Origin, Seen, ShardOrder, ShardReport
 from squill.runtime.live.outside import Outside, World
 from squill.runtime.live.runner import Runner
 from squill.runtime.live.sinks import Sink
@@ -91,7 +91,11 @@ class _Answer:
 
 
 class LiveDriver:
-    """One live query. `inputs` are by the number of their source, in the order of `live_sources`."""
+    """One live query. `inputs` are by the number of their source, in the order of `live_sources`.
+
+    `divided` says by fragment of how many shards the checkpoint is, where there are more from now on: the next epoch
+    begins with parts of their states, and with its commit there are as many.
+    """
 
     def __init__(
         self,
@@ -104,8 +108,10 @@ class LiveDriver:
         outside: Outside | None = None,
         *,
         speculate: bool = False,
+        divided: Mapping[int, int] | None = None,
     ) -> None:
         self._plan = plan
+        self._divided = dict(divided or {})
         self._outside: Outside = outside or World()
         self._early = EarlyAnswers(plan.answer.root) if speculate else None
         self._emit = live_plan.emit
@@ -154,6 +160,11 @@ class LiveDriver:
         self._sink.prepare(None if last is None else last.files)
         if last is not None:
             self._delivery.hand_over(last, again=True)
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are; of fragments on different numbers of them, the most."""
+        return max(fragment.layout.shards for fragment in self._plan.fragments)
 
     def _take_note(self, record: EpochRecord, commit: Commit) -> None:
         for number, news in record.news.items():
@@ -350,7 +361,7 @@ class LiveDriver:
         portions: Mapping[tuple[int, int], Sequence[Any]],
         runs: Mapping[tuple[int, int], Sequence[tuple[int, Any]]],
     ) -> ShardOrder:
-        before = self.position.states.get((fragment.number, shard))
+        before, origin = self._before(fragment.number, shard)
         inputs: dict[int, Any] = {}
         for leaf, source in enumerate(self._leaves[fragment.number]):
             if isinstance(source, ShardInput):
@@ -366,13 +377,23 @@ class LiveDriver:
                     reaches=record.reaches.get(number, MINUS_INFINITY),
                     is_last=number in record.last,
                 )
-            elif before is None:
+            elif before is None and origin is None:
                 inputs[leaf] = splits_of(source, fragment.layout.shards)[shard]
         is_answer = not fragment.outputs and self._early is None
         output = self._sink.order(record.number, self._answers) if is_answer else None
         return ShardOrder(
-            fragment=fragment.number, shard=shard, epoch=record.number, before=before, inputs=inputs, output=output
-        )
+            fragment=fragment.number, shard=shard, epoch=record.number, before=before, inputs=inputs, output=output,
+            origin=origin,
+        )  # fmt: skip
+
+    def _before(self, fragment: int, shard: int) -> tuple[Version | None, Origin | None]:
+        """Return the version that a shard has come to; of one that is divided off, the shard that it was part of."""
+        if fragment not in self._divided:
+            return self.position.states.get((fragment, shard)), None
+        whole = shard % self._divided[fragment]
+        version = self.position.states.get((fragment, whole))
+        origin = None if version is None else Origin(shard=whole, version=version)
+        return version if shard == whole else None, origin
 
     def _clock_for(self, number: int, receiver: int) -> int:
         """Return the least clock of those who send to a shard."""
@@ -404,7 +425,7 @@ class LiveDriver:
     # -- what comes of it -----------------------------------------------------------------------------------
 
     def _committed(self, record: EpochRecord, reports: Sequence[ShardReport], answer: _Answer) -> Commit:
-        states = dict(self.position.states)
+        states = {place: item for place, item in self.position.states.items() if place[0] not in self._divided}
         late = dict(self.position.late)
         seen = [
             (self._input_of(report.fragment, leaf), item) for report in reports for leaf, item in report.seen.items()
@@ -446,6 +467,7 @@ class LiveDriver:
                 if str(older) != early:
                     older.unlink(missing_ok=True)
         self.position = _Position(record.number, states, clocks, late, peaks, is_final)
+        self._divided = {}
         self._behind = behind and not is_final
         for report in reports:
             self.state_bytes[report.fragment, report.shard] = report.state_bytes

@@ -37,9 +37,11 @@ class LiveProgress:
     ``late``     by input, how many rows came too late.
     ``loads``    how often a shard's state was read from the checkpoint; else it was in the memory of its worker.
     ``state_bytes``  by (fragment, shard), what the last version of its state holds on disk.
+    ``shards``   how many there are; of a plan whose movements name other numbers, the most.
     """
 
     epoch: int = 0
+    shards: int = 1
     rows: int = 0
     rows_per_second: float = 0.0
     epoch_seconds: float = 0.0
@@ -107,7 +109,7 @@ class LiveQuery:
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
         self._rows = 0
-        self._progress = LiveProgress(epoch=driver.position.epoch)
+        self._progress = LiveProgress(epoch=driver.position.epoch, shards=driver.shards)
         self._late: dict[int, pl.DataFrame] = {}
         self._thread = threading.Thread(target=self._run, name="squill-live", daemon=True)
 
@@ -246,6 +248,7 @@ class LiveQuery:
             clock = done.clock
             self._progress = LiveProgress(
                 epoch=done.epoch,
+                shards=self._driver.shards,
                 rows=self._rows,
                 rows_per_second=rows / seconds,
                 epoch_seconds=done.seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from squill.engine.state.belonging import Belonging
 from squill.engine.state.versions import Version, VersionedJournal, read_version
 from squill.errors import InternalError
 from squill.exchange.flow import Halted
+from squill.plan.division import Division
 from squill.plan.fragments import Fragment
 from squill.plan.node import Node
 from squill.runtime.failure import located
@@ -35,11 +36,13 @@ class LivePlan:
 
     ``fragments``  by number.
     ``folder``     the checkpoint; None when states are in memory only.
+    ``divisions``  by fragment, how its shards can be divided; empty when they cannot.
     """
 
     fragments: Mapping[int, Fragment]
     emit: str
     folder: str | None
+    divisions: Mapping[int, Division] = field(default_factory=dict)
 
     def belonging(self, fragment: int) -> Belonging:
         return Belonging.of(self.fragments[fragment].root, self.emit)
@@ -94,14 +97,15 @@ class ShardHost:
             if held is None:
                 raise InternalError(f"shard {order.place} works before it has read")
             shard, rows = held.shard, None
-            has_news = shard.has_news(order, until)
+            has_work = shard.has_news(order, until)
             with postbox:
-                if has_news:
+                if has_work:
                     rows = shard.work(order, until, postbox, checkpoint)
                 else:
                     shard.tell(postbox)
             late = shard.take_late()
             written = self._written(order, rows)
+            has_news = has_work or order.origin is not None
             if has_news:
                 self._keep(order, held)
             return ShardReport(
@@ -161,17 +165,27 @@ class ShardHost:
             return held
         self._held.pop(order.place, None)
         fragment = self._plan.fragments[order.fragment]
-        belonging = self._plan.belonging(order.fragment)
-        held = _Held(LiveShard(fragment, order.shard, self._plan.emit), VersionedJournal(belonging.to_json()))
-        if order.before is not None:
-            if self._plan.folder is None:
-                raise InternalError(f"the state of shard {order.place} is lost: there is no checkpoint")
-            folder = state_folder(self._plan.folder, *order.place)
-            held.shard.load(read_version(folder, order.before, held.journal))
-            held.version = order.before
-            held.was_loaded = True
+        shard = LiveShard(fragment, order.shard, self._plan.emit, self._plan.divisions.get(order.fragment))
+        held = _Held(shard, self._new_journal(order))
+        if order.origin is not None:
+            origin = order.origin
+            # It is not gone on with: the part's first version is written as a whole.
+            shard.load_part(self._stored(order, origin.shard, origin.version, self._new_journal(order)), origin.shard)
+        elif order.before is not None:
+            shard.load(self._stored(order, order.shard, order.before, held.journal))
+        held.version = order.before
+        held.was_loaded = order.before is not None or order.origin is not None
         self._held[order.place] = held
         return held
+
+    def _new_journal(self, order: ShardOrder) -> VersionedJournal:
+        return VersionedJournal(self._plan.belonging(order.fragment).to_json())
+
+    def _stored(self, order: ShardOrder, shard: int, version: Version, journal: VersionedJournal) -> Any:
+        """Return a state from the checkpoint."""
+        if self._plan.folder is None:
+            raise InternalError(f"the state of shard {order.place} is lost: there is no checkpoint")
+        return read_version(state_folder(self._plan.folder, order.fragment, shard), version, journal)
 
     def _keep(self, order: ShardOrder, held: _Held) -> None:
         if self._plan.folder is None:

@@ -16,7 +16,7 @@ import polars as pl
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.disorder import DisorderBuffer
 from squill.engine.late_rows import late_frame
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.engine.run import source_arrivals
 from squill.engine.time_queue import TimeQueue
 from squill.errors import InputError, InternalError, UserFunctionError
@@ -80,6 +80,12 @@ class Leaf:
     def load(self, state: OperatorState) -> None:
         """Take the place of the leaf that saved `state`."""
 
+    def keep(self, belongs: Belongs) -> None:
+        """Forget the rows that do not belong here; time stays as it is."""
+
+    def clear(self) -> None:
+        """Forget all rows; time stays as it is."""
+
 
 class StoredLeaf(Leaf):
     """Rows that are all there: they enter in the first epoch, and time goes to its end."""
@@ -134,6 +140,12 @@ class MovedLeaf(Leaf):
     def load(self, state: OperatorState) -> None:
         self._queue.load(state["queue"])
         self._clock = state["clock"]
+
+    def keep(self, belongs: Belongs) -> None:
+        self._queue.keep(belongs)
+
+    def clear(self) -> None:
+        self._queue = TimeQueue()
 
 
 class LiveLeaf(Leaf):
@@ -234,6 +246,10 @@ class LiveLeaf(Leaf):
         self._buffer.load(state["buffer"])
         self._is_last, self._entered = state["is_last"], state["entered"]
         self._late_before = self._buffer.late.total
+
+    def clear(self) -> None:
+        self._buffer.clear()
+        self._late_before = 0
 
 
 def leaf_for(source: Source) -> Leaf:

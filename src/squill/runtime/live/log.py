@@ -3,7 +3,7 @@
 ``QUERY``              the plan; another one is refused
 ``LOCK``               held by the process that runs the query
 ``epochs/00000007``    what epoch 7 reads, written before it begins
-``commits/00000007``   that epoch 7 counts: the versions of all states, the clocks, the files of its answer
+``commits/00000007``   that epoch 7 counts: the shards, the versions of all states, the clocks, the files of its answer
 ``state/1-0/``         the versions of the state of fragment 1, shard 0 (see ``engine/state/versions``)
 ``answers/``           rows on their way to a sink
 
@@ -101,11 +101,15 @@ class MemoryLog:
 
 
 class EpochLog(MemoryLog):
-    """The folder of one query; it is this process's from `open` to `close`."""
+    """The folder of one query; it is this process's from `open` to `close`.
 
-    def __init__(self, folder: Path, plan: Any) -> None:
+    `shards` are those that the checkpoint must be of, when the plan is going to have others from its next commit on.
+    """
+
+    def __init__(self, folder: Path, plan: Any, shards: list[int] | None = None) -> None:
         self.folder: Path = folder
         self._plan = plan
+        self._shards = plan["shards"] if shards is None else shards
         self._lock: DriverLock | None = None
 
     def open(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
@@ -156,9 +160,10 @@ class EpochLog(MemoryLog):
                     f"start: {where} holds {what} version {stored[what]}, this version of Squill has {plan[what]}",
                     "go on with the version of Squill that wrote it; it is left as it is.",
                 )
-        if stored["shards"] != plan["shards"]:
+        shards = shards_of_checkpoint(self.folder)
+        if shards != self._shards:
             raise CheckpointError(
-                f"start: {where} is of shards {stored['shards']}, this query has {plan['shards']}",
+                f"start: {where} is of shards {shards}, this query has {plan['shards']}",
                 "run it on as many shards as before, or with a fresh checkpoint.",
             )
         for there, here in zip(stored["fragments"], plan["fragments"], strict=False):
@@ -201,7 +206,7 @@ class EpochLog(MemoryLog):
 
     def commit(self, commit: Commit) -> None:
         try:
-            _write(self._commit_path(commit.number), _commit_to(commit))
+            _write(self._commit_path(commit.number), {**_commit_to(commit), "shards": self._plan["shards"]})
         except OSError as error:
             raise _unusable(self.folder, error) from error
         if commit.offsets is not None:
@@ -230,7 +235,14 @@ def shards_of_checkpoint(folder: Path) -> list[int] | None:
     whose = folder / "QUERY"
     if not whose.is_file():
         return None
-    return _read(whose, lambda found: [int(count) for count in found["plan"]["shards"]])
+    first: list[int] = _read(whose, lambda found: _counts(found["plan"]["shards"]))
+    commits = sorted(item for item in (folder / "commits").glob("*") if item.name.isdigit())
+    # The first commit after it was divided says so; one without a word is of before there were any.
+    return _read(commits[-1], lambda found: _counts(found.get("shards", first))) if commits else first
+
+
+def _counts(found: Any) -> list[int]:
+    return [int(count) for count in found]
 
 
 def _unusable(folder: Path, error: OSError) -> CheckpointError:

@@ -12,7 +12,7 @@ from squill.engine.batch import Batch
 from squill.engine.state.versions import Version
 from squill.time import MINUS_INFINITY
 
-__all__ = ["Late", "LiveRead", "Moved", "OutputOrder", "Seen", "ShardOrder", "ShardReport"]
+__all__ = ["Late", "LiveRead", "Moved", "Origin", "OutputOrder", "Seen", "ShardOrder", "ShardReport"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,14 @@ class OutputOrder:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The shard whose state is divided, and the version of it that was committed last."""
+
+    shard: int
+    version: Version
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardOrder:
     """The work of one shard of one fragment.
 
@@ -56,6 +64,7 @@ class ShardOrder:
     ``inputs``    by leaf: what there is to read, to take from other shards, or a stored source (first epoch only).
     ``output``    where the answer's rows are written; None hands them over.
     ``ahead``     whether a copy of the shard is to do it, for an early answer.
+    ``origin``    of a shard that is to become a part of another one: that one; its own state is written in any case.
     """
 
     fragment: int
@@ -65,6 +74,7 @@ class ShardOrder:
     inputs: Mapping[int, Any]
     output: OutputOrder | None = None
     ahead: bool = False
+    origin: Origin | None = None
 
     @property
     def place(self) -> tuple[int, int]:

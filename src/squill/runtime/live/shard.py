@@ -12,12 +12,14 @@ from squill.engine.batch import Batch
 from squill.engine.compile import compile_plan
 from squill.engine.egress_changes import ChangesSink
 from squill.engine.egress_closed import ClosedSink
-from squill.engine.operator import Operator, OperatorState
+from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
+from squill.plan.division import Division
 from squill.plan.fragments import Fragment
 from squill.runtime.live.leaves import Leaf, LiveLeaf, leaf_for
 from squill.runtime.live.orders import Late, Seen, ShardOrder
+from squill.runtime.live.parts import Nowhere, Parted, belongs_to, put_sieves, take_part
 from squill.runtime.live.postbox import Postbox
 from squill.runtime.machine import one_sink
 from squill.runtime.threads import Checkpoint
@@ -33,8 +35,11 @@ def answer_sink(fragment: Fragment, emit: str) -> ClosedSink | ChangesSink:
 class LiveShard:
     """The operators of a shard, and the rows that wait at its leaves."""
 
-    def __init__(self, fragment: Fragment, shard: int, emit: str) -> None:
+    def __init__(self, fragment: Fragment, shard: int, emit: str, division: Division | None = None) -> None:
         self.fragment = fragment
+        self._division = division
+        self._holding: list[int] = []
+        """Operators, by number, that know of keys of other shards, from before this one was divided off."""
         self.shard = shard
         self._emit = emit
         self._slots = [_Slot() for _ in fragment.outputs]
@@ -118,7 +123,7 @@ class LiveShard:
 
     def copy(self) -> LiveShard:
         """Return a shard in the same state, which may go another way."""
-        made = LiveShard(self.fragment, self.shard, self._emit)
+        made = LiveShard(self.fragment, self.shard, self._emit, self._division)
         made.load(self.save())
         return made
 
@@ -131,20 +136,38 @@ class LiveShard:
             "operators": {f"{number}:{name}": state for number, (name, state) in enumerate(saved)},
             "scatters": [scatter.save() for scatter in self._scatters],
             "leaves": [leaf.save() for leaf in self._leaves],
+            "holding": self._holding,
         }
 
     def load(self, state: OperatorState) -> None:
+        self._sieve(state.get("holding", []))
         self._pipeline.load(list(state["operators"].values()))
         for scatter, saved in zip(self._scatters, state["scatters"], strict=True):
             scatter.load(saved)
         for leaf, saved in zip(self._leaves, state["leaves"], strict=True):
             leaf.load(saved)
 
+    def load_part(self, state: OperatorState, origin: int) -> None:
+        """Take over this shard's part of the state of the shard `origin`, of fewer shards."""
+        assert self._division is not None
+        shards = Parted(self._pipeline, self._scatters, self._leaves)
+        self._sieve(take_part(self._division, shards, state, self._belongs, is_first=self.shard == origin))
+
+    def _belongs(self, keys: Sequence[str]) -> Belongs:
+        return belongs_to(self.shard, self.fragment.layout.shards, keys)
+
+    def _sieve(self, holding: list[int]) -> None:
+        """Let rows of this shard's own keys through from now on, and no others."""
+        self._holding = holding
+        if holding:
+            assert self._division is not None
+            put_sieves(self._division, self._pipeline, self._belongs, holding)
+
 
 class _Slot:
     """An outbox that is another one in every epoch."""
 
-    outbox: Outbox
+    outbox: Outbox = Nowhere()
 
     def send(self, receivers: Sequence[int], batch: Batch) -> int:
         return self.outbox.send(receivers, batch)

@@ -10,15 +10,14 @@ from pathlib import Path
 
 from squill.errors import PlanError, UnsupportedOperatorError
 from squill.plan.build.sources import wall_seconds
-from squill.plan.fragments import fragments_of
 from squill.plan.node import Node
-from squill.plan.relayout import is_flat, shards_in, with_shards
 from squill.runtime.live.driver import LiveDriver, plan_as_json
 from squill.runtime.live.handle import LiveQuery
 from squill.runtime.live.host import LivePlan
 from squill.runtime.live.inputs import LiveInput, live_sources
-from squill.runtime.live.log import EpochLog, MemoryLog, shards_of_checkpoint
+from squill.runtime.live.log import EpochLog, MemoryLog
 from squill.runtime.live.outside import Outside, World
+from squill.runtime.live.shards import shards_for
 from squill.runtime.live.sinks import sink_for
 from squill.runtime.runtime import Runtime
 from squill.time import Duration
@@ -53,8 +52,8 @@ def prepare_live(
     if bootstrap is not None:
         raise UnsupportedOperatorError("start: bootstrap= is not there yet", "leave it out.")
     folder = None if checkpoint is None else Path(checkpoint).absolute()
-    root = _on_its_shards(root, folder, runtime)
-    plan = fragments_of(root)
+    shards = shards_for(root, folder, runtime.layout_of, emit)
+    root, plan = shards.root, shards.plan
     sources = live_sources(plan.fragments)
     if not sources:
         raise PlanError("start: no source of this plan is live", "use collect(), or read it with cluster.stream(…).")
@@ -64,11 +63,16 @@ def prepare_live(
             folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
             held.callback(shutil.rmtree, folder, ignore_errors=True)
         fragments = {fragment.number: fragment for fragment in plan.fragments}
-        live_plan = LivePlan(fragments=fragments, emit=emit, folder=None if folder is None else str(folder))
+        live_plan = LivePlan(
+            fragments=fragments,
+            emit=emit,
+            folder=None if folder is None else str(folder),
+            divisions=shards.divisions,
+        )
         log = (
             MemoryLog()
             if folder is None
-            else EpochLog(folder, plan_as_json(plan, root, f"{emit}, speculate" if speculate else emit))
+            else EpochLog(folder, plan_as_json(plan, root, f"{emit}, speculate" if speculate else emit), shards.before)
         )
         held.callback(log.close)
         runner = runtime.live_runner(live_plan)
@@ -77,7 +81,9 @@ def prepare_live(
         for number, source in enumerate(sources.values()):
             inputs[number] = runtime.live_input(source, folder, number)
             held.callback(inputs[number].close)
-        driver = LiveDriver(plan, live_plan, runner, chosen, log, inputs, outside, speculate=speculate)
+        driver = LiveDriver(
+            plan, live_plan, runner, chosen, log, inputs, outside, speculate=speculate, divided=shards.divided
+        )
         driver.open()
         # From here on the query lets go of them, in the same order.
         return LiveQuery(
@@ -89,15 +95,6 @@ def prepare_live(
             on_end=held.pop_all().close,
             outside=outside,
         )
-
-
-def _on_its_shards(root: Node, folder: Path | None, runtime: Runtime) -> Node:
-    """Return the plan on as many shards as its checkpoint has states of: on whatever cluster, these are its shards."""
-    known = None if folder is None else shards_of_checkpoint(folder)
-    mine = shards_in(root)
-    if known is None or known == mine or len(known) != len(mine) or not is_flat(root):
-        return root
-    return with_shards(root, known, runtime.layout_of)
 
 
 def _checked(

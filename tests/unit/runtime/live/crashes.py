@@ -28,6 +28,8 @@ class Killed:
     moments: tuple[tuple[str, int], ...]
     sink: str = "folder"
     emit: str = "closed"
+    begun_with: int | None = None
+    """With how many shards the first process ran, where the later ones have more."""
 
     @property
     def inputs(self) -> list[str]:
@@ -40,17 +42,21 @@ class Killed:
             (root / "staged" / name).mkdir(parents=True)
             for number, rows in enumerate(crashing.rows_of(name)):
                 rows.write_parquet(root / "staged" / name / f"{number:03}.parquet")
-        kills = sum(self._live(root, moment, call) for moment, call in self.moments)
+        first = self.shards if self.begun_with is None else self.begun_with
+        kills = sum(
+            self._live(root, moment, call, self.shards if number else first)
+            for number, (moment, call) in enumerate(self.moments)
+        )
         for name in self.inputs:
             for item in (root / "staged" / name).iterdir():
                 item.rename(root / name / item.name)
-        assert not self._live(root, None, 0)
+        assert not self._live(root, None, 0, self.shards)
         return kills
 
-    def _live(self, root: Path, moment: str | None, call: int) -> bool:
+    def _live(self, root: Path, moment: str | None, call: int, shards: int) -> bool:
         """Let a process run; return whether it was killed."""
         task = {
-            "root": str(root), "inputs": self.inputs, "plan": self.plan, "shards": self.shards, "sink": self.sink,
+            "root": str(root), "inputs": self.inputs, "plan": self.plan, "shards": shards, "sink": self.sink,
             "emit": self.emit, "moment": moment, "call": call,
         }  # fmt: skip
         done = subprocess.run(

@@ -25,6 +25,13 @@ CASES = [
         shards=2,
         moments=(("working", 6), ("pruning", 3), ("listing", 4), ("publishing", 2), ("committed", 3)),
     ),
+    # Killed while shards are divided: with some parts written, before the commit that counts, and right after it.
+    Killed(
+        plan="joined",
+        begun_with=2,
+        shards=4,
+        moments=(("committed", 3), ("after a state", 7), ("committing", 1), ("committed", 1)),
+    ),
 ]
 
 

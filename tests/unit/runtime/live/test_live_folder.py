@@ -127,8 +127,10 @@ def test_pushed_rows_run_through_the_same_plan(tmp_path: Path) -> None:
     assert _sorted(pl.concat(given)).equals(wanted)
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 4)])
-def test_a_query_goes_on_with_its_shards_on_a_cluster_of_another_size(tmp_path: Path, before: int, after: int) -> None:
+@pytest.mark.parametrize(("before", "after", "shards"), [(1, 3, 1), (3, 1, 3), (2, 4, 4), (2, 3, 4)])
+def test_a_query_goes_on_with_a_multiple_of_its_shards_on_a_cluster_of_another_size(
+    tmp_path: Path, before: int, after: int, shards: int
+) -> None:
     rows = _files(tmp_path / "in", 4)
     for cores, complete in ((before, False), (after, True)):
         with sq.local(cores=cores) as cluster:
@@ -140,7 +142,8 @@ def test_a_query_goes_on_with_its_shards_on_a_cluster_of_another_size(tmp_path: 
             wanted = _windows(cluster.from_frame(rows, start="t")).collect(sort=True)
     assert _sorted(query.stable().frame).equals(wanted)
     states = {item.name for item in (tmp_path / "ck" / "state").iterdir()}
-    assert len([name for name in states if name.startswith("1-")]) == before
+    assert len([name for name in states if name.startswith("1-")]) == shards
+    assert query.progress().shards == shards
 
 
 def test_a_completed_query_is_not_gone_on_with(tmp_path: Path) -> None:
