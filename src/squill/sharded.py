@@ -252,6 +252,7 @@ class ShardedStream:
         complete: bool = True,
         speculate: bool = False,
         bootstrap: Any = None,
+        memory: int | None = None,
     ) -> LiveQuery:
         """Run the plan over its live inputs, epoch by epoch; return a handle: `status()`, `stop()`, `wait()` and more.
 
@@ -267,6 +268,10 @@ class ShardedStream:
 
         With `until_now` what is there at the start is processed and the query ends: all windows are closed, or, with
         `complete=False`, stay open in the checkpoint for a later start.
+
+        `memory` is how many bytes the states of all shards of a process may take, half of what its machine has unless
+        told. What is beyond it stays in files and is read when its turn comes; without a checkpoint only if `memory` is
+        given.
         """
         return self._prepared(
             sink,
@@ -277,6 +282,7 @@ class ShardedStream:
             complete=complete,
             speculate=speculate,
             bootstrap=bootstrap,
+            memory=memory,
         ).begin()
 
     def _prepared(self, sink: Any, **options: Any) -> LiveQuery:

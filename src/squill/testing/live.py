@@ -94,6 +94,8 @@ class LiveTest:
         On how many shards, and in what form rows come out, as in `start`.
     now
         The time of day at the beginning.
+    memory
+        How many bytes states may take, as in `start`.
 
     Examples
     --------
@@ -125,10 +127,12 @@ class LiveTest:
         shards: int = 1,
         emit: str = "closed",
         now: dt.datetime = BEGINNING,
+        memory: int | None = None,
     ) -> None:
         self._query = query
         self._inputs = dict(inputs)
         self._emit = emit
+        self._memory = memory
         self._world = _Virtual(now)
         self._given: dict[int, pl.DataFrame] = {}
         self._fresh: list[pl.DataFrame] = []
@@ -241,6 +245,7 @@ class LiveTest:
             complete=True,
             speculate=False,
             bootstrap=None,
+            memory=self._memory,
             outside=self._world,
         )
 

@@ -24,6 +24,7 @@ from squill.runtime.failure import located
 from squill.runtime.live.orders import OutputOrder, Seen, ShardOrder, ShardReport
 from squill.runtime.live.postbox import Postbox
 from squill.runtime.live.shard import LiveShard
+from squill.runtime.live.share import default_memory
 from squill.runtime.stored_answer import sync_to_disk
 from squill.runtime.threads import Checkpoint
 
@@ -37,12 +38,14 @@ class LivePlan:
     ``fragments``  by number.
     ``folder``     the checkpoint; None when states are in memory only.
     ``divisions``  by fragment, how its shards can be divided; empty when they cannot.
+    ``memory``     what the states that a process holds may take, in bytes; None is a part of what the machine has.
     """
 
     fragments: Mapping[int, Fragment]
     emit: str
     folder: str | None
     divisions: Mapping[int, Division] = field(default_factory=dict)
+    memory: int | None = None
 
     def belonging(self, fragment: int) -> Belonging:
         return Belonging.of(self.fragments[fragment].root, self.emit)
@@ -67,22 +70,41 @@ class _Held:
 
 
 class ShardHost:
-    """Shards by their place, with the version that each has come to; a shard that failed is forgotten."""
+    """Shards by their place, with the version that each has come to; a shard that failed is forgotten.
 
-    def __init__(self, plan: LivePlan) -> None:
+    Where the states are more than the process may hold, a shard leaves when it has worked and its version is written,
+    and comes back from there when it is wanted again. All shards are wanted in every epoch, so those that fit stay and
+    only the others come and go.
+
+    `processes` is how many of them share the machine.
+    """
+
+    def __init__(self, plan: LivePlan, processes: int = 1) -> None:
         self._plan = plan
         self._held: dict[tuple[int, int], _Held] = {}
+        self._sizes: dict[tuple[int, int], int] = {}
+        """What the states were last, also of shards that have left."""
+        self._memory = default_memory(processes) if plan.memory is None else plan.memory
 
     @property
     def versions(self) -> dict[tuple[int, int], Version | None]:
         """Which shards are held, and at which version."""
         return {place: held.version for place, held in self._held.items()}
 
+    @property
+    def most_at_once(self) -> int | None:
+        """How many shards may work at once; None where all of them fit."""
+        if sum(self._sizes.values()) <= self._memory or self._plan.folder is None:
+            return None
+        return max(1, self._memory // max(self._sizes.values()))
+
     def read(self, order: ShardOrder, checkpoint: Checkpoint) -> dict[int, Seen]:
         """Let a shard take what is new; return how far each live input has come in it, by leaf."""
 
         def step() -> dict[int, Seen]:
             checkpoint()
+            if not order.reads:
+                return {}  # it need not be here before it works
             shard = self._ready(order).shard
             shard.read(order)
             return shard.seen
@@ -93,10 +115,12 @@ class ShardHost:
         """Let a shard that has read work; return its report. Its next state is written when this returns."""
 
         def step() -> ShardReport:
-            held = self._held.get(order.place)
+            held = self._held.get(order.place) if order.reads else self._ready(order)
             if held is None:
                 raise InternalError(f"shard {order.place} works before it has read")
             shard, rows = held.shard, None
+            if not order.reads:
+                shard.read(order)
             has_work = shard.has_news(order, until)
             with postbox:
                 if has_work:
@@ -108,6 +132,8 @@ class ShardHost:
             has_news = has_work or order.origin is not None
             if has_news:
                 self._keep(order, held)
+            self._sizes[order.place] = held.journal.state_bytes
+            self._leave_if_crowded(order)
             return ShardReport(
                 fragment=order.fragment,
                 shard=order.shard,
@@ -136,6 +162,7 @@ class ShardHost:
             shard.read(order)
             with postbox:
                 rows = shard.work(order, {}, postbox, checkpoint)
+            self._leave_if_crowded(order)
             return ShardReport(
                 fragment=order.fragment, shard=order.shard, version=order.before, runs=postbox.runs(), rows=rows
             )
@@ -145,6 +172,14 @@ class ShardHost:
     def forget(self) -> None:
         """Let all shards go: their next epoch begins from the checkpoint."""
         self._held.clear()
+
+    def _leave_if_crowded(self, order: ShardOrder) -> None:
+        """Let a shard go that has worked, where the states of those that are here take too much."""
+        if (
+            self._plan.folder is not None
+            and sum(self._sizes.get(place, 0) for place in list(self._held)) > self._memory
+        ):
+            self._held.pop(order.place, None)
 
     def _guarded(self, order: ShardOrder, step: Callable[[], Any]) -> Any:
         try:

@@ -58,9 +58,10 @@ class LocalRunner:
         return self._run(work, orders)
 
     def _run(self, work: Sequence[Callable[[Checkpoint], T]], orders: Sequence[ShardOrder]) -> list[T]:
-        if len(work) == 1 or self._threads == 1 or self._is_little(orders):
+        threads = min(self._threads, self._host.most_at_once or self._threads)
+        if len(work) == 1 or threads == 1 or self._is_little(orders):
             return [item(lambda: None) for item in work]
-        return run_on_threads(work, self._threads)
+        return run_on_threads(work, threads)
 
     def _is_little(self, orders: Sequence[ShardOrder]) -> bool:
         """Whether the work is done sooner than threads would begin."""

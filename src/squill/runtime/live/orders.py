@@ -80,6 +80,11 @@ class ShardOrder:
     def place(self) -> tuple[int, int]:
         return self.fragment, self.shard
 
+    @property
+    def reads(self) -> bool:
+        """Whether there are live inputs, so that others wait to know how far they have come."""
+        return any(isinstance(given, LiveRead) for given in self.inputs.values())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Late:

@@ -18,6 +18,7 @@ from squill.runtime.live.inputs import LiveInput, live_sources
 from squill.runtime.live.log import EpochLog, MemoryLog
 from squill.runtime.live.outside import Outside, World
 from squill.runtime.live.shards import shards_for
+from squill.runtime.live.share import checked_memory
 from squill.runtime.live.sinks import sink_for
 from squill.runtime.runtime import Runtime
 from squill.time import Duration
@@ -39,6 +40,7 @@ def prepare_live(
     complete: bool,
     speculate: bool,
     bootstrap: object,
+    memory: int | None = None,
     outside: Outside | None = None,
 ) -> LiveQuery:
     """Return the query of a sharded plan, to `begin`; `ShardedStream.start` says what the arguments mean."""
@@ -51,6 +53,7 @@ def prepare_live(
         )
     if bootstrap is not None:
         raise UnsupportedOperatorError("start: bootstrap= is not there yet", "leave it out.")
+    memory = checked_memory(memory)
     folder = None if checkpoint is None else Path(checkpoint).absolute()
     shards = shards_for(root, folder, runtime.layout_of, emit)
     root, plan = shards.root, shards.plan
@@ -59,7 +62,7 @@ def prepare_live(
         raise PlanError("start: no source of this plan is live", "use collect(), or read it with cluster.stream(…).")
     chosen = sink_for(sink, runtime.session)
     with ExitStack() as held:
-        if folder is None and not runtime.keeps_state:
+        if folder is None and (memory is not None or not runtime.keeps_state):
             folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
             held.callback(shutil.rmtree, folder, ignore_errors=True)
         fragments = {fragment.number: fragment for fragment in plan.fragments}
@@ -68,6 +71,7 @@ def prepare_live(
             emit=emit,
             folder=None if folder is None else str(folder),
             divisions=shards.divisions,
+            memory=memory,
         )
         log = (
             MemoryLog()

@@ -78,7 +78,7 @@ class LiveWave:
 
         orders = self.orders[machine]
         work = [partial(run, order) for order in orders]
-        return run_on_threads(work, len(work))
+        return run_on_threads(work, host.most_at_once or len(work))
 
     def _postbox(self, order: ShardOrder, attempt: int) -> Postbox:
         if not self.plan.fragments[order.fragment].outputs:
@@ -125,7 +125,8 @@ def _host_for(query: str, plan: LivePlan) -> ShardHost:
     if query not in _hosts:
         while len(_hosts) >= MOST_QUERIES:
             del _hosts[next(iter(_hosts))]
-        _hosts[query] = ShardHost(plan)
+        cores = max(fragment.layout.cores for fragment in plan.fragments.values())
+        _hosts[query] = ShardHost(plan, processes=(os.cpu_count() or 1) // cores)
     return _hosts[query]
 
 
