@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
-from squill.engine.operator import Operator, OperatorState
+from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.plan.nodes import TwoInputs
 from squill.time import MINUS_INFINITY
 
@@ -97,6 +98,12 @@ class AlignedOperator(Operator):
         self._promised = list(state["promised"])
         self._reached = MINUS_INFINITY
         self._waiting = (list(state["waiting"][LEFT]), list(state["waiting"][RIGHT]))
+
+    def _keep_waiting(self, belongs: Sequence[Belongs | None]) -> None:
+        """Forget the rows that wait and belong to other shards."""
+        for waiting, mine in zip(self._waiting, belongs, strict=True):
+            if mine is not None:
+                waiting[:] = [rows for batch in waiting if len(rows := batch.filter(mine(batch.columns)))]
 
     @property
     def _rows_waiting(self) -> int:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch
+from squill.engine.belongs import renumbering
 from squill.engine.buffers import grown, room_for
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
@@ -75,6 +76,27 @@ class Entries:
             live = np.flatnonzero(self._place >= 0)
             self._store.keep(self._place[live])
             self._place[live] = np.arange(len(live))
+
+    @property
+    def living(self) -> Array:
+        """The entries that are in use."""
+        return np.flatnonzero(self._place >= 0)
+
+    def keep(self, entries: Array) -> Array:
+        """Throw out all but these, of which the i-th is entry i from now on; return the new number of every old one.
+
+        A chain must be kept as a whole, or not at all.
+        """
+        number_of, count = renumbering(entries, len(self._place)), len(entries)
+        size = room_for(count)
+        self._store.keep(self._place[entries])
+        following = self.following[entries]
+        self._place = grown(np.arange(count), size, -1)
+        self.start = grown(self.start[entries], size)
+        self.following = grown(np.where(following < 0, -1, number_of[following]), size, -1)
+        self._free = grown(np.arange(size - 1, count - 1, -1, dtype=np.int64), size)
+        self._free_count = size - count
+        return number_of
 
     def save(self) -> OperatorState:
         return {

@@ -8,7 +8,7 @@ import numpy as np
 
 from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.engine.row_order import sort_permutation
 from squill.plan.expressions import Expression
 from squill.time import TimeType
@@ -62,6 +62,10 @@ class InstantBuffer:
             return None
         over, self._held = self._held, []
         return Batch.concat(over)
+
+    def keep(self, belongs: Belongs) -> None:
+        """Throw out what does not belong here."""
+        self._held = [rows for batch in self._held if len(rows := batch.filter(belongs(batch.columns)))]
 
     def save(self) -> OperatorState:
         return {"held": list(self._held)}

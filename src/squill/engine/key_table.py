@@ -220,6 +220,29 @@ class KeyTable:
             raise ValueError(f"the key has {len(self.dtypes)} columns, not {len(names)}")
         return self._keys.gather(_given(slots), names, self.capacity)
 
+    @property
+    def living(self) -> Slots:
+        """The slots that hold a key."""
+        is_living = np.ones(self.capacity, np.bool_)
+        is_living[self._free[: self._state[kernels.FREE]]] = False
+        return np.flatnonzero(is_living).astype(np.int32)
+
+    def keep(self, slots: Array) -> None:
+        """Forget all keys but those of these living slots, of which the i-th is slot i from now on.
+
+        Examples
+        --------
+        >>> table = KeyTable([pl.Int64()])
+        >>> _ = table.slots([pl.Series([7, 8, 9])])
+        >>> table.keep(np.array([0, 2]))
+        >>> table.find([pl.Series([7, 8, 9])])
+        array([ 0, -1,  1], dtype=int32)
+        """
+        columns = self.gather(slots, [str(number) for number in range(len(self.dtypes))])
+        self._clear()
+        if len(slots):
+            self.slots(columns)
+
     def hash_of(self, slots: Array) -> Hashes:
         """Return the key hashes of living slots.
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch
+from squill.engine.belongs import Belongs
 from squill.engine.key_table import KeyTable
 from squill.engine.operator import OperatorState
 from squill.plan.schema import Schema
@@ -44,6 +45,18 @@ class KeySlots:
         if self._table is None:
             return {}
         return dict(zip(self._names, self._table.gather(slots, self._names), strict=True))
+
+    def keep(self, belongs: Belongs) -> Array | None:
+        """Forget the keys of other shards; return the slots that stay, the i-th of which is slot i from now on.
+
+        None, and nothing changes, where keys do not tell whose they are.
+        """
+        if self._table is None or not belongs.can_ask(self._names):
+            return None
+        living = self._table.living
+        kept = living[belongs(self.columns(living))]
+        self._table.keep(kept)
+        return kept
 
     def release(self, slots: Array) -> None:
         """Let go of keys with nothing alive."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +11,10 @@ import polars as pl
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots, renumbering
 from squill.engine.buffers import grown
 from squill.engine.live_rows import Changes, LiveRows
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.engine.owned import owned
 from squill.engine.pair_columns import PairColumns
 from squill.engine.pair_keys import PairKeys
@@ -128,6 +130,23 @@ class LivePairsOperator(AlignedOperator):
         self._slot_of = [owned(array) for array in state["slot_of"]]
         self._following = [owned(array) for array in state["following"]]
         self._preceding = [owned(array) for array in state["preceding"]]
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        capacity = self._keys.capacity
+        kept = self._keys.keep(belongs)
+        if kept is None:
+            return False
+        self._keep_waiting(belongs)
+        number_of = renumbering(kept, capacity)
+        self._heads = at_slots(grown(self._heads, capacity), kept)
+        for port, rows in enumerate(self._rows):
+            for arrays in (self._slot_of, self._following, self._preceding):
+                arrays[port] = grown(arrays[port], rows.capacity)
+            numbers = number_of[self._slot_of[port]]
+            rows.keep(numbers >= 0)
+            # Of entries that are not in use it says nothing.
+            self._slot_of[port] = np.maximum(numbers, 0).astype(np.int32)
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -145,6 +145,21 @@ class LiveRows:
         self._forgotten -= len(entries)
         self.free(entries)
 
+    def keep(self, stays: Array) -> None:
+        """Throw out rows, those for whose entries `stays` is false; entries keep their numbers.
+
+        Rows that were forgotten before stay until their end comes: nobody asks any more whose they are.
+        """
+        self._is_forgotten = grown(self._is_forgotten, self.capacity)
+        if self._ends_known:
+            self._purge()
+        living = self._open.entries.living
+        gone = living[~stays[living] & (self._is_forgotten[living] == 0)]
+        due = self._due.pop_until(INFINITY)
+        if due is not None:
+            self._due.add(due.filter(~np.isin(due.other, gone)))
+        self._open.forget(gone)
+
     def save(self) -> OperatorState:
         return {
             "open": self._open.save(),

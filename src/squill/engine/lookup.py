@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from squill.engine.aligned import LEFT
 from squill.engine.batch import Batch
 from squill.engine.lookup_table import LookupTable
-from squill.engine.operator import EDGES, STARTS, Operator, OperatorState
+from squill.engine.operator import EDGES, STARTS, Belongs, Operator, OperatorState
 from squill.engine.sorted_table import SortedTable, can_merge
 from squill.plan.nodes import TwoInputs
 from squill.time import INFINITY, MINUS_INFINITY
@@ -66,6 +66,15 @@ class LookupOperator(Operator):
         self._table.load(state["table"])
         self._waiting = list(state["waiting"])
         self._reached = state["reached"]
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        streaming = belongs[1 - self._table_port]
+        if streaming is not None:
+            self._waiting = [rows for batch in self._waiting if len(rows := batch.filter(streaming(batch.columns)))]
+        table = belongs[self._table_port]
+        if table is not None:
+            self._table.keep(table)
+        return True
 
     @property
     def state_rows(self) -> int:

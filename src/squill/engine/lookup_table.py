@@ -12,7 +12,7 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.columns import read_only, taken
 from squill.engine.kernels.lookup import expand_matches, group_by_slot
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.engine.pair_keys import PairKeys
 from squill.plan.nodes import TwoInputs
 
@@ -85,6 +85,15 @@ class LookupTable:
             row, skip, count = expand_matches(read_only(slots), self._starts, row, skip, rows, places)
             if count:
                 yield rows[:count], places[:count]
+
+    def keep(self, belongs: Belongs) -> None:
+        """Throw out rows of other shards, where that can be told; they meet nobody, but take their place."""
+        kept = self._keys.keep([belongs, belongs]) if self.is_complete else None
+        if kept is not None:
+            counts = np.diff(self._starts)[kept]
+            starts = np.concatenate([[0], np.cumsum(counts)])
+            places = np.arange(starts[-1]) + np.repeat(self._starts[kept] - starts[:-1], counts)
+            self._columns, self._starts, self._rows = taken(self._columns, places), starts, len(places)
 
     def columns(self, places: Array) -> dict[str, pl.Series]:
         return taken(self._columns, places)

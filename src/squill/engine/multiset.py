@@ -179,6 +179,23 @@ class Multisets:
         kernels.read_slots(self._state, rows, read_only(offsets), out)
         return offsets, out
 
+    def keep_slots(self, kept: Ints) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on.
+
+        Examples
+        --------
+        >>> family = Multisets()
+        >>> family.apply([0, 1, 1], [1, 1, 1], [5, 9, 8])
+        >>> family.keep_slots(np.array([1]))
+        >>> family.codes(0).tolist(), family.size(1)
+        ([8, 9], 0)
+        """
+        offsets, codes = self.read(kept)
+        self._state = self._state._replace(arena=_empty_arena(_LEAST_SLOTS, _LEAST_WORDS))
+        self._most_codes = 0
+        self.ensure_slots(len(kept))
+        self.apply(np.repeat(np.arange(len(kept)), np.diff(offsets)), np.ones(len(codes), np.int8), codes)
+
     def save(self) -> dict[str, Ints]:
         """Return the arrays that `load` takes, as they are; byte strings are not among them."""
         arena = self._state.arena

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.batch import Batch, endless
+from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.edges import row_keys
 from squill.engine.entries import Entries
@@ -87,13 +87,23 @@ class OpenEvents:
 
     def forget(self, entries: Array) -> None:
         """Throw out events, of those that are open all equal ones; their ends will not come."""
-        still_open = entries[self._is_open[entries] != 0]
-        if len(still_open):
-            gone = Batch(self.entries.start[still_open], endless(len(still_open)), self.entries.columns(still_open))
-            slots = np.unique(self._table.slots([row_keys(gone)]))
-            self._chains[slots] = 0  # equal events wait in one chain
+        slots = np.unique(self._slot_of_open()[entries])
+        slots = slots[slots >= 0]
+        self._chains[slots] = 0  # equal events wait in one chain
+        if len(slots):
             self._table.release(slots)
         self.free(entries)
+
+    def _slot_of_open(self) -> Array:
+        """Return the slot in whose chain each entry is; −1 for those that are in none."""
+        slot_of = np.full(len(self.entries.start), -1, np.int64)
+        slots = np.flatnonzero(self._chains[:, 0])
+        entries = self._chains[slots, 0] - 1
+        while len(slots):
+            slot_of[entries] = slots
+            entries = self.entries.following[entries]
+            slots, entries = slots[entries >= 0], entries[entries >= 0]
+        return slot_of
 
     def save(self) -> OperatorState:
         return {

@@ -6,14 +6,11 @@ calls `push` and `advance`; nothing in an operator depends on how rows are cut i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-import polars as pl
-
 from squill.engine.batch import Batch, Int64s
+from squill.engine.belongs import Belongs
 from squill.errors import InternalError
 from squill.plan.node import Node
 from squill.time import INFINITY, MINUS_INFINITY
@@ -24,9 +21,6 @@ __all__ = [
 
 OperatorState = dict[str, Any]
 """What `save` returns: plain arrays, Series, numbers and dicts of these."""
-
-Belongs = Callable[[Mapping[str, pl.Series]], npt.NDArray[np.bool_]]
-"""Says of rows, by their columns, which belong to a shard; all rows of a key do, or none."""
 
 # How a consumer wants ends to be told. An operator that ends events later than it starts them asks its
 # consumer once, when the plan is compiled, and spares what nobody reads.

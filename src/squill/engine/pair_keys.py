@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from squill.engine.batch import Batch
+from squill.engine.belongs import Belongs
 from squill.engine.columns import read_only
 from squill.engine.kernels.join import emptied_slots
 from squill.engine.key_table import KeyTable
@@ -64,6 +66,22 @@ class PairKeys:
             return np.zeros(len(batch), np.int32)
         names = self._names[port]
         return self._table.find([batch.columns[name] for name in names], batch.hash_of(names))
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> Array | None:
+        """Forget the keys of other shards; return the slots that stay, the i-th of which is slot i from now on.
+
+        None, and nothing changes, where keys do not tell whose they are, or one input has rows of all shards.
+        """
+        left, right = belongs
+        if self._table is None or left is None or right is None:
+            return None
+        if not left.can_ask(self._names[0]) or left.keys != right.keys or self._names[0] != self._names[1]:
+            return None
+        living = self._table.living
+        names = list(self._names[0])
+        kept = living[left(dict(zip(names, self._table.gather(living, names), strict=True)))]
+        self._table.keep(kept)
+        return kept
 
     def release(self, slots: Array) -> None:
         """Let go of these keys."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch
+from squill.engine.belongs import Belongs
 from squill.engine.buffers import grown
 from squill.engine.columns import taken
 from squill.engine.edges import row_keys
@@ -60,6 +61,16 @@ class RowTable:
         if self._plain:
             return dict(zip(self._names, self._table.gather(slots, self._names), strict=True))
         return self._store.gather(self._place[slots])
+
+    def keep(self, belongs: Belongs) -> Array:
+        """Forget the payloads of other shards; return the slots that stay, the i-th of which is slot i from now on."""
+        living = self._table.living
+        kept = living[belongs(self.gather(living))]
+        if not self._plain:
+            self._store.keep(self._place[kept])
+            self._place = grown(np.arange(len(kept)), 16, -1)
+        self._table.keep(kept)
+        return kept
 
     def release(self, slots: Array) -> None:
         self._table.release(slots)

@@ -14,7 +14,7 @@ from squill.engine.batch import Batch
 from squill.engine.columns import as_int64, read_only
 from squill.engine.kernels.lookup import find_sorted, group_sorted
 from squill.engine.lookup_table import LookupTable
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.plan.node import Node
 from squill.plan.nodes import Select, Source, TwoInputs, Where
 
@@ -47,6 +47,9 @@ class SortedTable(LookupTable):
         slots = np.empty(len(batch), np.int64)
         self._position = find_sorted(codes, valid, self._distinct, self._position, slots)
         return slots
+
+    def keep(self, belongs: Belongs) -> None:
+        """All rows stay: the order is what finds them."""
 
     def save(self) -> OperatorState:
         return {**super().save(), "distinct": self._distinct, "position": self._position}

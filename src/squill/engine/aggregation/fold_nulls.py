@@ -28,6 +28,11 @@ class NullFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         pass
 
+    can_keep_slots = True
+
+    def keep_slots(self, kept: Array) -> None:
+        pass
+
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         value = 0 if self.call.kind in ("sum", "count_distinct") else None
         nothing = pl.Series(self.call.placeholder, [value], self.call.dtype)

@@ -12,6 +12,7 @@ from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
 from squill.engine.aggregation.schedules import Column, Deltas
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots
 from squill.engine.buffers import grown
 from squill.engine.columns import as_float64, as_int64, read_only, series_from
 from squill.engine.kernels import fold_products as kernels
@@ -36,6 +37,11 @@ class FloatProductFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._state = grown(self._state, capacity)
+
+    can_keep_slots = True
+
+    def keep_slots(self, kept: Array) -> None:
+        self._state = at_slots(self._state, kept)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         out, valid = np.empty(deltas.cells), np.empty(deltas.cells, np.uint8)
@@ -64,6 +70,10 @@ class IntegerProductFold(FloatProductFold):
     def ensure_slots(self, capacity: int) -> None:
         super().ensure_slots(capacity)
         self._exact = grown(self._exact, capacity)
+
+    def keep_slots(self, kept: Array) -> None:
+        super().keep_slots(kept)
+        self._exact = at_slots(self._exact, kept)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         out, valid = np.empty(deltas.cells, np.int64), np.empty(deltas.cells, np.uint8)

@@ -19,6 +19,7 @@ from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
 from squill.engine.aggregation.schedules import Column, Deltas
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots
 from squill.engine.buffers import Scratch, grown
 from squill.engine.columns import as_float64, read_only, series_from, valid_of
 from squill.engine.kernels import fold_order as kernels
@@ -44,6 +45,10 @@ class CodeMultisets:
     def ensure_slots(self, capacity: int) -> None:
         self._multisets.ensure_slots(capacity)
         self._group_of = grown(self._group_of, capacity, None)
+
+    def keep_slots(self, kept: Array) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on; codes stand for themselves."""
+        self._multisets.keep_slots(kept)
 
     def arguments(self, deltas: Deltas, column: Column, *, across_instants: bool) -> tuple[Any, ...]:
         """Make the state ready for these deltas; return the arguments that kernels begin with.
@@ -115,6 +120,20 @@ class Ordered:
             )
         else:
             self._multisets.ensure_slots(capacity)
+
+    @property
+    def can_keep_slots(self) -> bool:
+        """Codes that stand for something else are counted, and would have to be given back one by one."""
+        return self._interned is None
+
+    def keep_slots(self, kept: Array) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on."""
+        if self._is_running:
+            self._counts, self._lows, self._highs = (
+                at_slots(array, kept) for array in (self._counts, self._lows, self._highs)
+            )
+        else:
+            self._multisets.keep_slots(kept)
 
     def run(self, deltas: Deltas, column: Column, call: BoundAggregate) -> None:
         """Apply the deltas; leave the asked codes, how many values each finished cell has, and whether any."""
@@ -188,6 +207,14 @@ class RankFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         if self._owns:
             self._order.ensure_slots(capacity)
+
+    @property
+    def can_keep_slots(self) -> bool:  # type: ignore[override]
+        return self._order.can_keep_slots
+
+    def keep_slots(self, kept: Array) -> None:
+        if self._owns:
+            self._order.keep_slots(kept)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         if self._owns:

@@ -11,6 +11,7 @@ from squill.engine.aggregation.fold_nulls import NullFold
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
 from squill.engine.aggregation.schedules import Column, Deltas
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots
 from squill.engine.buffers import grown
 from squill.engine.columns import as_float64, as_int64, decimal_limbs, read_only, series_from, valid_of
 from squill.engine.kernels import fold_sums as kernels
@@ -47,6 +48,11 @@ class RowCountFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         pass
 
+    can_keep_slots = True
+
+    def keep_slots(self, kept: Array) -> None:
+        pass
+
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         if not deltas.cells:
             # Most small pushes finish no instant.
@@ -75,6 +81,11 @@ class CountFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         self._counts = grown(self._counts, capacity)
 
+    can_keep_slots = True
+
+    def keep_slots(self, kept: Array) -> None:
+        self._counts = at_slots(self._counts, kept)
+
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         out = np.empty(deltas.cells, np.int64)
         kernels.fold_count(*delta_arguments(deltas), columns[0][1], self._counts, out)
@@ -101,6 +112,11 @@ class IntegerSumFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._sums = grown(self._sums, capacity)
+
+    can_keep_slots = True
+
+    def keep_slots(self, kept: Array) -> None:
+        self._sums = at_slots(self._sums, kept)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         out = np.empty(deltas.cells, np.int64)
@@ -134,6 +150,11 @@ class DecimalSumFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._sums = grown(self._sums, capacity)
+
+    can_keep_slots = True
+
+    def keep_slots(self, kept: Array) -> None:
+        self._sums = at_slots(self._sums, kept)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         return series_from(self.call.placeholder, self._limbs(deltas, columns), None, self.call.dtype)
@@ -202,6 +223,11 @@ class FloatSumFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._sums = grown(self._sums, capacity)
+
+    can_keep_slots = True
+
+    def keep_slots(self, kept: Array) -> None:
+        self._sums = at_slots(self._sums, kept)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         out, valid = np.empty(deltas.cells), np.empty(deltas.cells, np.uint8)

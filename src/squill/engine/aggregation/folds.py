@@ -66,6 +66,13 @@ class Fold:
     def settle(self) -> None:
         """Give back what the rows that have left used; called once after each push."""
 
+    can_keep_slots: bool = False
+    """Whether `keep_slots` is there."""
+
+    def keep_slots(self, kept: Array) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on."""
+        raise NotImplementedError
+
     def save(self) -> OperatorState:
         raise NotImplementedError
 

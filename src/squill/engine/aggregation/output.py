@@ -88,8 +88,14 @@ class CellOutput:
         if self._held.is_wasteful(0):
             open_slots = np.flatnonzero(slots[:, OPEN_ROW])
             if self._held.is_wasteful(len(open_slots)):
-                self._held.keep(slots[open_slots, OPEN_ROW] - 1)
-                slots[open_slots, OPEN_ROW] = np.arange(1, len(open_slots) + 1)
+                self.keep_open(slots, EDGES)
+
+    def keep_open(self, slots: Array, demand: str) -> None:
+        """Keep only the rows that these slots have open."""
+        if demand == EDGES:
+            open_slots = np.flatnonzero(slots[:, OPEN_ROW])
+            self._held.keep(slots[open_slots, OPEN_ROW] - 1)
+            slots[open_slots, OPEN_ROW] = np.arange(1, len(open_slots) + 1)
 
     def save(self) -> OperatorState:
         return {"next_id": self._next_id, "held": self._held.save()}

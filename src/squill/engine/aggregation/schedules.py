@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from squill.engine.batch import Batch, Int64s
+from squill.engine.belongs import at_slots, renumbering
 from squill.engine.buffers import grown, room_for
 from squill.engine.kernels import schedule as kernels
 from squill.engine.operator import OperatorState
@@ -139,6 +140,21 @@ class Schedule:
     def rows_held(self) -> int:
         return 0
 
+    def keep_slots(self, kept: Array) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on."""
+        self._keep_rows(renumbering(kept, len(self.slots)))
+
+    def _keep_rows(self, number_of: Array) -> None:
+        """Forget what is of slots without a number, and give the others theirs."""
+        cells = int(self.state[kernels.CELLS])
+        numbers = number_of[self._cell_slot[:cells]]
+        stays = numbers >= 0
+        self._cell_slot = grown(numbers[stays].astype(np.int32), 16)
+        self._cell_time = grown(self._cell_time[:cells][stays], 16)
+        self._cell_alive = np.empty(len(self._cell_slot), np.int64)
+        self.state[kernels.CELLS] = np.count_nonzero(stays)
+        self.slots = at_slots(self.slots, np.flatnonzero(number_of >= 0)[np.argsort(number_of[number_of >= 0])])
+
     def save(self) -> OperatorState:
         cells = int(self.state[kernels.CELLS])
         return {
@@ -246,6 +262,18 @@ class FifoSchedule(Schedule):
     def rows_held(self) -> int:
         return self._tail - int(self.state[kernels.HEAD])
 
+    def _keep_rows(self, number_of: Array) -> None:
+        waiting = slice(int(self.state[kernels.HEAD]), self._tail)
+        numbers = number_of[self._queue_slot[waiting]]
+        stays = numbers >= 0
+        self._queue_end = grown(self._queue_end[waiting][stays], 16)
+        self._queue_slot = grown(numbers[stays].astype(np.int32), 16)
+        self._columns = [
+            (grown(values[waiting][stays], 16), grown(valid[waiting][stays], 16)) for values, valid in self._columns
+        ]
+        self.state[kernels.HEAD], self._tail = 0, int(np.count_nonzero(stays))
+        super()._keep_rows(number_of)
+
     def save(self) -> OperatorState:
         # Rows that have left stay in front, so that those behind them keep their places from one save to the
         # next: a log of what changed is short then. Once they are the greater part they are not worth it.
@@ -334,6 +362,21 @@ class GeneralSchedule(Schedule):
     @property
     def rows_held(self) -> int:
         return len(self._row_slot) - self._free_count
+
+    def _keep_rows(self, number_of: Array) -> None:
+        waiting = int(self.state[kernels.HEAP])
+        rows, ends = self._heap_row[:waiting], self._heap_end[:waiting]
+        stays = np.flatnonzero(number_of[self._row_slot[rows]] >= 0)
+        stays = stays[np.argsort(ends[stays], kind="stable")]  # what is in order is a heap
+        rows, count = rows[stays], len(stays)
+        self._heap_end, self._heap_row = grown(ends[stays], 16), grown(np.arange(count), 16)
+        self._row_slot = grown(number_of[self._row_slot[rows]].astype(np.int32), 16)
+        self._columns = [(grown(values[rows], 16), grown(valid[rows], 16)) for values, valid in self._columns]
+        size = len(self._row_slot)
+        self._free = grown(np.arange(size - 1, count - 1, -1, dtype=np.int64), size)
+        self._free_count = size - count
+        self.state[kernels.HEAP] = count
+        super()._keep_rows(number_of)
 
     def save(self) -> OperatorState:
         saved = super().save()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from squill.engine.aggregation.schedules import Column, Deltas, schedule_for
 from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
 from squill.engine.keyed import KeySlots
-from squill.engine.operator import NUMBERED, Operator, OperatorState, register
+from squill.engine.operator import NUMBERED, Belongs, Operator, OperatorState, register
 from squill.engine.operators.relational_aggregate import RelationalAggregateOperator, can_lower
 from squill.plan.expressions import Expression
 from squill.plan.nodes import Aggregate
@@ -132,6 +133,20 @@ class AggregateOperator(Operator):
             fold.load(saved)
         self._output.load(state["output"])
         self._ensure_slots(self._keys.capacity)
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is None:
+            return True
+        kept = self._keys.keep(mine) if all(fold.can_keep_slots for fold in self._folds) else None
+        if kept is None:
+            return False
+        self._schedule.keep_slots(kept)
+        for fold in self._folds:
+            fold.keep_slots(kept)
+        self._output.keep_open(self._schedule.slots, self.demand)
+        self._ensure_slots(self._keys.capacity)
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from squill.engine.aggregation.empty_slots import EmptySlots
 from squill.engine.aggregation.schedules import Deltas, schedule_for
 from squill.engine.batch import Batch
 from squill.engine.kernels.cells import cells_to_presence
-from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.operator import Belongs, Operator, OperatorState, register
 from squill.engine.row_table import RowTable
 from squill.plan.nodes import Distinct
 
@@ -64,6 +65,13 @@ class DistinctOperator(Operator):
         self.clock = state["clock"]
         self._table.load(state["table"])
         self._schedule.load(state["schedule"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is not None:
+            self._schedule.keep_slots(self._table.keep(mine))
+            self._schedule.ensure_slots(self._table.capacity)
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import polars as pl
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
 from squill.engine.batch import Batch
+from squill.engine.belongs import renumbering
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.kernels.join import CURSOR, NEXT_LEFT, NEXT_RIGHT, chain_rows, join_intervals
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Belongs, OperatorState
 from squill.engine.owned import owned
 from squill.engine.pair_columns import PairColumns
 from squill.engine.pair_keys import PairKeys
@@ -66,6 +68,16 @@ class KeptRows:
             self.following = np.empty(len(places), np.int64)
         self._after_sweep = len(places)
         return dead_slots
+
+    def keep(self, number_of: Array) -> None:
+        """Throw out the rows of slots without a number, and give the others theirs. The chains are to be made anew."""
+        size = len(self.store)
+        numbers = number_of[self.slot[:size]]
+        places = np.flatnonzero(numbers >= 0)
+        self.store.keep(places)
+        self.end, self.slot = self.end[places], numbers[places].astype(np.int32)
+        self.following = np.empty(len(places), np.int64)
+        self._after_sweep = len(places)
 
     def save(self) -> OperatorState:
         size = len(self.store)
@@ -149,6 +161,19 @@ class IntervalJoin(AlignedOperator):
         self._heads = owned(state["heads"])
         for side, saved in zip(self._sides, state["sides"], strict=True):
             side.load(saved)
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        capacity = self._keys.capacity
+        kept = self._keys.keep(belongs)
+        if kept is None:
+            return False
+        self._keep_waiting(belongs)
+        number_of = renumbering(kept, capacity)
+        self._heads = np.zeros((max(16, len(kept)), 2), np.int64)
+        for port, side in enumerate(self._sides):
+            side.keep(number_of)
+            chain_rows(read_only(side.slot), port, self._heads, side.following)
+        return True
 
     @property
     def state_rows(self) -> int:

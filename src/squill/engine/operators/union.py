@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from squill.engine.batch import Batch
-from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.operator import Belongs, Operator, OperatorState, register
 from squill.engine.time_queue import TimeQueue
 from squill.plan.nodes import Union
 from squill.time import MINUS_INFINITY
@@ -44,6 +46,12 @@ class UnionOperator(Operator):
         self.clock = state["clock"]
         self._clocks = list(state["clocks"])
         self._queue.load(state["queue"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        # All inputs live alike, or nobody knows where the result lives.
+        if belongs[0] is not None:
+            self._queue.keep(belongs[0])
+        return True
 
     @property
     def state_rows(self) -> int:

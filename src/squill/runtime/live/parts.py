@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
-import polars as pl
 
 from squill.engine.batch import Batch, Int64s
 from squill.engine.compile import Entry, Pipeline
-from squill.engine.hashing import hash_columns
 from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.errors import InternalError
 from squill.exchange.scatter import ScatterSink
@@ -20,21 +15,10 @@ from squill.plan.node import Node
 from squill.runtime.live.leaves import Leaf
 from squill.time import MINUS_INFINITY
 
-__all__ = ["Nowhere", "Parted", "belongs_to", "put_sieves", "take_part"]
+__all__ = ["Nowhere", "Parted", "put_sieves", "take_part"]
 
-Columns = Mapping[str, pl.Series]
-BelongsBy = Callable[[Sequence[str]], Belongs]
+BelongsBy = Callable[[tuple[str, ...]], Belongs]
 """Says by which key columns rows belong to a shard."""
-
-
-def belongs_to(shard: int, shards: int, keys: Sequence[str]) -> Belongs:
-    """Return what says which rows a movement by these keys brings to a shard."""
-
-    def belongs(columns: Columns) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = hash_columns([columns[key] for key in keys]) % np.uint64(shards) == shard
-        return found
-
-    return belongs
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from squill.plan.division import Division
 from squill.plan.fragments import Fragment
 from squill.runtime.live.leaves import Leaf, LiveLeaf, leaf_for
 from squill.runtime.live.orders import Late, Seen, ShardOrder
-from squill.runtime.live.parts import Nowhere, Parted, belongs_to, put_sieves, take_part
+from squill.runtime.live.parts import Nowhere, Parted, put_sieves, take_part
 from squill.runtime.live.postbox import Postbox
 from squill.runtime.machine import one_sink
 from squill.runtime.threads import Checkpoint
@@ -153,8 +153,8 @@ class LiveShard:
         shards = Parted(self._pipeline, self._scatters, self._leaves)
         self._sieve(take_part(self._division, shards, state, self._belongs, is_first=self.shard == origin))
 
-    def _belongs(self, keys: Sequence[str]) -> Belongs:
-        return belongs_to(self.shard, self.fragment.layout.shards, keys)
+    def _belongs(self, keys: tuple[str, ...]) -> Belongs:
+        return Belongs(keys, self.shard, self.fragment.layout.shards)
 
     def _sieve(self, holding: list[int]) -> None:
         """Let rows of this shard's own keys through from now on, and no others."""

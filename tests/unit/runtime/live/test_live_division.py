@@ -65,6 +65,28 @@ def test_each_epoch_gives_what_it_would_give_undivided(name: str) -> None:
     assert given(query, [2, 4, 4, 8]) == given(query, [2, 2, 2, 2])
 
 
+def held(query: Callable[[Stream], Stream], shards: list[int]) -> tuple[int, int]:
+    """Return how many rows or keys are held after a step on each of these numbers of shards, and in how many bytes."""
+    clicks = scripted(SCHEMA, start="t", end="u")
+    with LiveTest(by_key(query), {"clicks": clicks}, shards=shards[0]) as test:
+        for step, count in enumerate(shards):
+            if step:
+                test.restart(shards=count)
+            keys = list(range(20_000))
+            many = {"t": [5 * step] * 20_000, "u": [5 * step + 90] * 20_000, "k": keys, "x": keys}
+            test.push("clicks", many)
+            test.step()
+        return test.progress.state_rows, sum(test.progress.state_bytes.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(KEYED) - {"stitch", "latest"}))
+def test_parts_hold_together_what_the_whole_did(name: str) -> None:
+    rows, size = held(KEYED[name], [2, 2])
+    parts_rows, parts_size = held(KEYED[name], [2, 8])
+    assert parts_rows <= 1.1 * rows
+    assert parts_size < 1.3 * size + 100_000
+
+
 def test_no_event_whose_end_goes_elsewhere_holds_time_back() -> None:
     query = by_key(lambda s: s.session_window(6).wait_for_ends())
     divided, whole = given(query, [2, 4, 4, 4]), given(query, [2, 2, 2, 2])
