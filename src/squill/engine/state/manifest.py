@@ -72,6 +72,12 @@ class Manifest:
     files: dict[str, int] = field(default_factory=dict)
 
     @property
+    def live_bytes(self) -> int:
+        """How much the state is, without what is out of date."""
+        live = sum(leaf.size for leaf in self.leaves.values())
+        return live + sum(part.stored for chunk in self.chunks.values() for _, part in chunk.parts.values())
+
+    @property
     def places(self) -> list[Part | Patch]:
         """Everything that the files must hold."""
         found: list[Part | Patch] = []

@@ -53,9 +53,8 @@ class Merged:
 
 def is_due(manifest: Manifest) -> bool:
     """Say whether the files hold so much that is out of date, or are so many, that merging them pays."""
-    live = sum(leaf.size for leaf in manifest.leaves.values())
-    live += sum(part.stored for chunk in manifest.chunks.values() for _, part in chunk.parts.values())
-    return len(manifest.files) > MOST_FILES or sum(manifest.files.values()) > (1 + SHARE) * live + SLACK
+    most = (1 + SHARE) * manifest.live_bytes + SLACK
+    return len(manifest.files) > MOST_FILES or sum(manifest.files.values()) > most
 
 
 def merge(folder: Path, manifest: Manifest, name: str) -> Merged:

@@ -53,6 +53,11 @@ class VersionedJournal(Journal):
         """How much the last version holds, in all files."""
         return sum(self._manifest.files.values())
 
+    @property
+    def live_bytes(self) -> int:
+        """How much the state itself is, which is about what it takes in memory."""
+        return self._manifest.live_bytes
+
     def write(self, folder: Path, state: object, committed: Version | None) -> Version:
         """Write the next version; `committed` is the one that stays until this one is committed too."""
         self._committed = committed

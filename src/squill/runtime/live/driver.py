@@ -10,7 +10,7 @@ from __future__ import annotations
 import time as wall
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from squill.runtime.live.log import Commit, EpochRecord, MemoryLog
 from squill.runtime.live.orders import LiveRead, Moved, Origin, Seen, ShardOrder, ShardReport
 from squill.runtime.live.outside import Outside, World
 from squill.runtime.live.runner import Runner
+from squill.runtime.live.shards import Growth, LayoutOf, Shards
 from squill.runtime.live.sinks import Sink
 from squill.runtime.live.times import InputTimes
 from squill.runtime.splits import splits_of
@@ -93,13 +94,13 @@ class _Answer:
 class LiveDriver:
     """One live query. `inputs` are by the number of their source, in the order of `live_sources`.
 
-    `divided` says by fragment of how many shards the checkpoint is, where there are more from now on: the next epoch
-    begins with parts of their states, and with its commit there are as many.
+    Where `shards` are divided the next epoch begins with parts of the states before, and with its commit there are
+    as many. `layout_of` arranges them when a state has outgrown the memory and is divided further.
     """
 
     def __init__(
         self,
-        plan: ShardedPlan,
+        shards: Shards,
         live_plan: LivePlan,
         runner: Runner,
         sink: Sink,
@@ -108,10 +109,11 @@ class LiveDriver:
         outside: Outside | None = None,
         *,
         speculate: bool = False,
-        divided: Mapping[int, int] | None = None,
+        layout_of: LayoutOf | None = None,
     ) -> None:
-        self._plan = plan
-        self._divided = dict(divided or {})
+        plan = shards.plan
+        self._live_plan = live_plan
+        self._growth = None if layout_of is None else Growth(live_plan, layout_of)
         self._outside: Outside = outside or World()
         self._early = EarlyAnswers(plan.answer.root) if speculate else None
         self._emit = live_plan.emit
@@ -121,14 +123,21 @@ class LiveDriver:
         self.inputs = dict(inputs)
         self.sources = dict(enumerate(live_sources(plan.fragments).values()))
         self._number_of = {source.live_id: number for number, source in self.sources.items()}
-        self._leaves = {fragment.number: sources_of(fragment.root) for fragment in plan.fragments}
-        self._waves = _waves(plan)
-        self._sent: dict[tuple[int, int, int], int] = {}
         self._behind = False
+        self._take(shards)
         self._times = InputTimes(self.sources, self._outside)
         self._delivery = Delivery(sink, plan.answer.root, live_plan.emit, self._outside)
         self.position = _Position()
         self.state_bytes: dict[Place, int] = {}
+        self._largest = 0
+        """How much the largest state is."""
+
+    def _take(self, shards: Shards) -> None:
+        """Go on with the plan on these shards."""
+        self._shards, self._plan, self._divided = shards, shards.plan, dict(shards.divided)
+        self._leaves = {fragment.number: sources_of(fragment.root) for fragment in shards.plan.fragments}
+        self._waves = _waves(shards.plan)
+        self._sent: dict[tuple[int, int, int], int] = {}
 
     # -- beginning and going on -----------------------------------------------------------------------------
 
@@ -211,6 +220,7 @@ class LiveDriver:
         record = self._next(is_final=is_final)
         if record is None:
             return None
+        self._divide_if_too_large()
         self._log.begin(record)
         begin = wall.perf_counter()
         try:
@@ -231,6 +241,19 @@ class LiveDriver:
         self._outside.about_to("deliver")
         self._delivery.hand_over(commit, answer.rows)
         return self._done(record, commit, reports, answer, wall.perf_counter() - begin)
+
+    def _divide_if_too_large(self) -> None:
+        """Divide the shards when a state does not fit into memory by itself."""
+        if self._growth is None or self._log.folder is None or self._divided:
+            return
+        found = self._growth.divided(self._shards, self._largest)
+        if found is not None:
+            self._take(found)
+            self.state_bytes = {}
+            fragments = {fragment.number: fragment for fragment in found.plan.fragments}
+            self._live_plan = replace(self._live_plan, fragments=fragments, divisions=found.divisions)
+            self._runner.take_plan(self._live_plan)
+            self._log.divide(shards_in(found.root))
 
     def _was_empty(self, record: EpochRecord, reports: Sequence[ShardReport]) -> bool:
         """Whether nothing came of an epoch; files without rows are something: they are not to be read again."""
@@ -471,6 +494,7 @@ class LiveDriver:
         self._behind = behind and not is_final
         for report in reports:
             self.state_bytes[report.fragment, report.shard] = report.state_bytes
+        self._largest = max(report.live_bytes for report in reports)
         return commit
 
     def _done(

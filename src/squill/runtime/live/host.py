@@ -132,7 +132,7 @@ class ShardHost:
             has_news = has_work or order.origin is not None
             if has_news:
                 self._keep(order, held)
-            self._sizes[order.place] = held.journal.state_bytes
+            self._sizes[order.place] = held.journal.live_bytes
             self._leave_if_crowded(order)
             return ShardReport(
                 fragment=order.fragment,
@@ -150,6 +150,7 @@ class ShardHost:
                 was_loaded=held.was_loaded,
                 state_rows=shard.state_rows,
                 state_bytes=held.journal.state_bytes,
+                live_bytes=held.journal.live_bytes,
             )
 
         return self._guarded(order, step)

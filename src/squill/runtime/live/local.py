@@ -76,6 +76,9 @@ class LocalRunner:
                 total += rows
         return total < FEW_ROWS
 
+    def take_plan(self, plan: LivePlan) -> None:
+        self._host = ShardHost(plan)
+
     def epoch_over(self, epoch: int) -> None:
         """What moved is gone with the reports."""
 

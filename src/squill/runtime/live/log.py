@@ -89,6 +89,9 @@ class MemoryLog:
     def commit(self, commit: Commit) -> None:
         """Let an epoch count."""
 
+    def divide(self, shards: list[int]) -> None:
+        """Let there be so many shards from the next commit on."""
+
     def wants_offsets(self, number: int) -> bool:
         """Whether the commit of this epoch is to say the whole offsets."""
         return False
@@ -200,6 +203,9 @@ class EpochLog(MemoryLog):
 
     def drop(self, record: EpochRecord) -> None:
         self._epoch_path(record.number).unlink(missing_ok=True)
+
+    def divide(self, shards: list[int]) -> None:
+        self._plan = {**self._plan, "shards": shards}
 
     def wants_offsets(self, number: int) -> bool:
         return number % BASE_EVERY == 0

@@ -112,6 +112,7 @@ class ShardReport:
     ``offsets``   by leaf: the offsets after what was read, of inputs that say so only then.
     ``rows``      of the answer, when they were not written to a file.
     ``file``      the answer's file and how many rows it has.
+    ``state_bytes``  what the files of its state hold, and ``live_bytes`` what of that is not out of date.
     ``was_loaded``  whether its state came from the checkpoint, not from memory.
     ``has_news``  whether anything came to it; else its version is the one before.
     """
@@ -131,3 +132,4 @@ class ShardReport:
     was_loaded: bool = False
     state_rows: int = 0
     state_bytes: int = 0
+    live_bytes: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from squill.runtime.live.host import LivePlan
 from squill.runtime.live.orders import Seen, ShardOrder, ShardReport
 
 __all__ = ["Runner"]
@@ -31,6 +32,10 @@ class Runner(Protocol):
 
     def look_ahead(self, orders: Sequence[ShardOrder]) -> list[ShardReport]:
         """Let copies of shards work to the end of time."""
+        ...
+
+    def take_plan(self, plan: LivePlan) -> None:
+        """Go on with the plan on other shards; those that are held are let go."""
         ...
 
     def epoch_over(self, epoch: int) -> None:

@@ -14,11 +14,16 @@ from squill.plan.fragments import ShardedPlan, fragments_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
 from squill.plan.relayout import is_flat, shards_in, with_shards
+from squill.runtime.live.host import LivePlan
 from squill.runtime.live.log import shards_of_checkpoint
+from squill.runtime.live.share import default_memory
 
-__all__ = ["Shards", "multiple_of", "shards_for"]
+__all__ = ["Growth", "LayoutOf", "Shards", "multiple_of", "shards_for"]
 
 LayoutOf = Callable[[int], Layout]
+MOST_SHARDS = 4_096
+LEAST_GAIN = 0.9
+"""What is left of the largest state must be less than so much of it for another division to be worth its while."""
 log = logging.getLogger("squill")
 
 
@@ -55,6 +60,37 @@ def shards_for(root: Node, folder: Path | None, layout_of: LayoutOf, emit: str) 
         return before
     log.info("the live query in %s goes on with %d shards, it had %d", folder, max(shards), max(known))
     return found
+
+
+class Growth:
+    """Divides the shards of a running query whose states do not fit into memory by themselves, as long as it helps."""
+
+    def __init__(self, plan: LivePlan, layout_of: LayoutOf) -> None:
+        self._memory = default_memory() if plan.memory is None else plan.memory
+        self._emit = plan.emit
+        self._layout_of = layout_of
+        self._largest_before: int | None = None
+        self._helps = True
+
+    def divided(self, shards: Shards, largest: int) -> Shards | None:
+        """Return the plan on twice the shards when the largest state is too large; None when all stays as it is."""
+        if largest <= self._memory or not self._helps:
+            return None
+        counts = shards_in(shards.root)
+        twice = [count if count == 1 else 2 * count for count in counts]
+        # One key can be all there is, and some operators cannot forget: then parts are as large as the whole.
+        before, self._largest_before = self._largest_before, largest
+        self._helps = max(counts) < MOST_SHARDS and (before is None or largest < LEAST_GAIN * before)
+        if not self._helps or twice == counts:
+            return None
+        try:
+            found = divided(shards, twice, self._layout_of, self._emit)
+        except IndivisibleError as error:
+            self._helps = False
+            log.info("a state of %d bytes is more than the memory, and stays whole: %s", largest, error)
+            return None
+        log.info("a state has %d bytes, more than the memory: now there are %d shards", largest, max(twice))
+        return found
 
 
 def on_these(root: Node, emit: str) -> Shards:

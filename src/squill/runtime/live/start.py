@@ -56,7 +56,7 @@ def prepare_live(
     memory = checked_memory(memory)
     folder = None if checkpoint is None else Path(checkpoint).absolute()
     shards = shards_for(root, folder, runtime.layout_of, emit)
-    root, plan = shards.root, shards.plan
+    plan = shards.plan
     sources = live_sources(plan.fragments)
     if not sources:
         raise PlanError("start: no source of this plan is live", "use collect(), or read it with cluster.stream(…).")
@@ -76,7 +76,9 @@ def prepare_live(
         log = (
             MemoryLog()
             if folder is None
-            else EpochLog(folder, plan_as_json(plan, root, f"{emit}, speculate" if speculate else emit), shards.before)
+            else EpochLog(
+                folder, plan_as_json(plan, shards.root, f"{emit}, speculate" if speculate else emit), shards.before
+            )
         )
         held.callback(log.close)
         runner = runtime.live_runner(live_plan)
@@ -86,7 +88,7 @@ def prepare_live(
             inputs[number] = runtime.live_input(source, folder, number)
             held.callback(inputs[number].close)
         driver = LiveDriver(
-            plan, live_plan, runner, chosen, log, inputs, outside, speculate=speculate, divided=shards.divided
+            shards, live_plan, runner, chosen, log, inputs, outside, speculate=speculate, layout_of=runtime.layout_of
         )
         driver.open()
         # From here on the query lets go of them, in the same order.

@@ -156,9 +156,9 @@ class SparkRunner:
     def __init__(self, session: Any, plan: LivePlan, folder: Path, query: str, compression: str | None) -> None:
         _refuse_pushed(plan)
         self._session = session
-        self._plan = replace(plan, fragments={number: _bare(item) for number, item in plan.fragments.items()})
         self._folder = folder / f"squill-live-{query}"
         self._query = query
+        self.take_plan(plan)
         self._compression = compression
         self._wave = 0
 
@@ -204,6 +204,11 @@ class SparkRunner:
         if errors:
             raise pickle.loads(errors[0])  # noqa: S301  (written by our own task)
         return sorted(reports, key=lambda report: (report.fragment, report.shard))
+
+    def take_plan(self, plan: LivePlan) -> None:
+        self._plan = replace(plan, fragments={number: _bare(item) for number, item in plan.fragments.items()})
+        # Workers know the plan by the query's name.
+        self._query += "+"
 
     def epoch_over(self, epoch: int) -> None:
         shutil.rmtree(self._folder / str(epoch), ignore_errors=True)
