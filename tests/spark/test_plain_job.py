@@ -54,6 +54,26 @@ def test_workers_of_both_kinds_have_one_parent(spark_cluster: sq.Cluster) -> Non
     assert len(parents) == 1
 
 
+def test_workers_are_used_again(spark_cluster: sq.Cluster) -> None:
+    """Which they are only when their input was read to its end."""
+
+    def who(batches: Iterator[Any]) -> Iterator[Any]:
+        import os
+
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"task": [os.getpid()], "daemon": [0], "tags": [""]})
+
+    who.__module__ = "__main__"
+    workers: set[int] = set()
+    with jobs_of_one_run(session_of(spark_cluster)) as jobs:
+        for _ in range(4):
+            for batch in jobs.run_tasks(who, DDL, [()] * 2, one_by_one=False):
+                workers.update(batch.column("task").to_pylist())
+    assert len(workers) <= 4
+
+
 def test_tasks_that_return_nothing_are_no_rows(spark_cluster: sq.Cluster) -> None:
     def nothing(batches: Iterator[Any]) -> Iterator[Any]:
         yield from (batch for batch in batches if not batch.num_rows)

@@ -57,6 +57,11 @@ def test_machines_default_to_the_slots_there_are(spark_cluster: sq.Cluster) -> N
 
 
 @pytest.mark.spark
+def test_java_and_workers_of_one_host_do_not_talk_over_tcp(spark_cluster: sq.Cluster) -> None:
+    assert session_of(spark_cluster).conf.get("spark.python.unix.domain.socket.enabled") == "true"
+
+
+@pytest.mark.spark
 def test_more_cores_than_a_task_has_is_refused(spark_cluster: sq.Cluster) -> None:
     with pytest.raises(ClusterError, match=r"cores is 2(.|\n)*--conf spark.task.cpus=2"):
         sq.spark(session_of(spark_cluster), cores=2)

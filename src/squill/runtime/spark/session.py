@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -88,8 +89,9 @@ def start_session(master: str, cores: int) -> SparkSession:
             f"spark: a Spark session is running already (master {running.conf.get('spark.master')})",
             "give it to us, sq.spark(session), or stop it first.",
         )
+    is_local = LOCAL.fullmatch(master) is not None
     # Elsewhere the package is unpacked where executors start Python.
-    package = str(PACKAGE_FOLDER) if LOCAL.fullmatch(master) else "."
+    package = str(PACKAGE_FOLDER) if is_local else "."
     python_path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     settings = {
         "spark.app.name": "squill",
@@ -101,6 +103,9 @@ def start_session(master: str, cores: int) -> SparkSession:
         "spark.python.daemon.module": "squill.runtime.spark.daemon",
         "spark.executorEnv.POLARS_MAX_THREADS": str(cores),
         "spark.executorEnv.PYTHONPATH": python_path,
+        # Over TCP Java and a worker that exchange short messages wait 40 ms for each other. Elsewhere sockets would be
+        # in folders of the cluster's, whose names may be longer than those of sockets can be.
+        "spark.python.unix.domain.socket.enabled": str(is_local and hasattr(socket, "AF_UNIX")).lower(),
     }
     builder = SparkSession.builder.master(_with_attempts(master))
     for name, value in settings.items():
