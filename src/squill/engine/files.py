@@ -8,7 +8,10 @@ promises their order. Polars reads the pieces: only the columns needed, with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import accumulate
 
 import polars as pl
 
@@ -27,9 +30,10 @@ from squill.time import MINUS_INFINITY
 
 __all__ = ["file_batches", "parts_of", "pieces_of"]
 
-PIECE_ROWS = 262_144
-"""Row groups smaller than this are read together."""
+PIECE_ROWS = 65_536
+"""Row groups smaller than this count as one, of which no more is known than its earliest time."""
 CHUNK_ROWS = 65_536
+"""Rows are handed on as row groups have them, as that takes no copy; if those are smaller, about so many at a time."""
 
 
 def file_batches(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
@@ -84,14 +88,33 @@ def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
     """Yield rows, and the earliest time that may still come."""
     reader = RowReader(source)
     pieces = pieces_of(source)
-    for piece, until in zip(pieces, earliest_later([piece.low for piece in pieces]), strict=True):
-        _begin(reader, source, piece)
+    known = list(zip(pieces, earliest_later([piece.low for piece in pieces]), strict=True))
+    for stretch in _stretches(known, is_counted=source.predicate is None):
+        whole = reduce(FilePart.joined, [piece for piece, _ in stretch])
+        _begin(reader, source, whole)
+        ends = list(accumulate(piece.size or 0 for piece, _ in stretch))
         # A piece may have no rows that are kept; the time after it is known all the same.
-        held = Batch.empty(dict(source.schema))
-        for frame in _frames(source, piece):
-            yield held, MINUS_INFINITY
+        held, until, rows = Batch.empty(dict(source.schema)), MINUS_INFINITY, 0
+        for frame in _frames(source, whole):
+            yield held, until
             held = reader.read(_columns(frame), frame.height)
-        yield held, until
+            rows += frame.height
+            read = bisect_right(ends, rows) if source.predicate is None and ends[-1] else 0
+            until = stretch[read - 1][1] if read else MINUS_INFINITY
+        yield held, stretch[-1][1]
+
+
+def _stretches(pieces: Sequence[tuple[FilePart, int]], *, is_counted: bool) -> Iterator[Sequence[tuple[FilePart, int]]]:
+    """Yield pieces that are read at once, as this takes a third less: neighbours in a file and in time.
+
+    Where a filter drops rows their number does not tell which piece they are of: then each is read for itself.
+    """
+    begin = 0
+    for number in range(1, len(pieces) + 1):
+        is_next = is_counted and number < len(pieces) and pieces[number - 1][0].is_followed_by(pieces[number][0])
+        if not is_next:
+            yield pieces[begin:number]
+            begin = number
 
 
 def _begin(reader: RowReader, source: FileSource, part: FilePart) -> None:
@@ -116,10 +139,14 @@ def parts_of(source: FileSource) -> Sequence[FilePart]:
 
 
 def _pieces_of_part(part: FilePart, source: FileSource) -> list[FilePart]:
-    groups = row_groups(part.path, source, ()) if source.format == "parquet" and part.is_whole else None
+    if source.format != "parquet" or (part.size is not None and part.size <= PIECE_ROWS):
+        return [part]
+    groups = row_groups(part.path, source, ())
     if groups is None or (groups and all(group.low == MINUS_INFINITY for group in groups)):
         return [part]
-    return [FilePart(part.path, piece.first, piece.rows, piece.low) for piece in joined_groups(groups, PIECE_ROWS)]
+    end = part.first + part.size if part.size is not None else None
+    mine = [group for group in groups if group.first >= part.first and (end is None or group.first < end)]
+    return [FilePart(part.path, piece.first, piece.rows, piece.low) for piece in joined_groups(mine, PIECE_ROWS)]
 
 
 def _frames(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
@@ -131,9 +158,24 @@ def _frames(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
             if source.predicate is not None:
                 lazy = lazy.filter(source.predicate.expr)
             names = source.needed
-            yield from lazy.select(names).collect_batches(chunk_size=CHUNK_ROWS, maintain_order=True)
+            size = None if source.format == "parquet" else CHUNK_ROWS
+            yield from _together(lazy.select(names).collect_batches(chunk_size=size, maintain_order=True))
     except read_errors() as error:
         raise _read_error(source, part, error) from error
+
+
+def _together(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield frames, small ones in one."""
+    held: list[pl.DataFrame] = []
+    rows = 0
+    for frame in frames:
+        held.append(frame)
+        rows += frame.height
+        if rows >= CHUNK_ROWS // 2:
+            yield held[0] if len(held) == 1 else pl.concat(held, rechunk=False)
+            held, rows = [], 0
+    if held:
+        yield held[0] if len(held) == 1 else pl.concat(held, rechunk=False)
 
 
 def _scanned(source: FileSource, part: FilePart) -> pl.LazyFrame:

@@ -1,9 +1,10 @@
 """Which parts of which files each shard reads.
 
 Parts that can keep a row of the filter are weighed by the bytes of the columns that are read, put in order of
-their earliest time, and dealt out. Files of a packed source are not cut, and neighbours that share a key stay
-together. Rows without times stay in order: a shard has neighbouring parts. Where it is known which hosts have a file,
-parts that are dealt out go to machines that read from these.
+their earliest time, and dealt out. Machines that do not wait for each other get several neighbouring parts at a time:
+what is read at once is read faster, and rows of one time are on one of them. Files of a packed source are not cut, and
+neighbours that share a key stay together. Rows without times stay in order: a shard has neighbouring parts. Where it is
+known which hosts have a file, parts that are dealt out go to machines that read from these.
 """
 
 from __future__ import annotations
@@ -32,30 +33,66 @@ LEAST_BYTES = 1 << 16
 PARTS_PER_SHARD = 4
 """So many balance well enough."""
 
+TURNS = 4
+"""So often neighbouring parts are dealt out to machines: where a filter keeps the rows of one time, all have some."""
+
 Weighed = tuple[FilePart, int]
 """A part and the bytes that are read of it."""
 
 
-def split_files(source: FileSource, shards: int, nearby: Nearby | None = None) -> list[list[FilePart]]:
-    """Return the parts of each shard."""
+def split_files(
+    source: FileSource, shards: int, nearby: Nearby | None = None, machines: int = 1
+) -> list[list[FilePart]]:
+    """Return the parts of each shard; the `machines` that they are on, as many on each, do not wait for each other."""
     if source.promises.packed:
         return _whole_files(source, shards)
     parts = _parts(source, shards)
-    if source.lifetime is None:
-        chosen = neighbours([size for _, size in parts], shards)
-    else:
-        if not source.promises.sorted_by:
-            parts.sort(key=lambda item: item[0].low)
-        chosen = _dealt(parts, shards, nearby)
-    return [[parts[number][0] for number in numbers] for numbers in chosen]
+    if source.lifetime is not None and not source.promises.sorted_by:
+        parts.sort(key=lambda item: item[0].low)
+    chosen = _chosen(source, parts, shards, nearby, machines)
+    found = [[parts[number][0] for number in numbers] for numbers in chosen]
+    has_neighbours = source.lifetime is None or machines > 1
+    return [_joined(mine) for mine in found] if has_neighbours and source.format == "parquet" else found
 
 
-def _dealt(parts: Sequence[Weighed], shards: int, nearby: Nearby | None) -> list[list[int]]:
+def _chosen(
+    source: FileSource, parts: Sequence[Weighed], shards: int, nearby: Nearby | None, machines: int
+) -> list[list[int]]:
+    """Return which parts each shard gets."""
     sizes = [size for _, size in parts]
+    if source.lifetime is None:
+        return neighbours(sizes, shards)
     hosts = [nearby.hosts_of(part.path) for part, _ in parts] if nearby is not None else []
-    if nearby is None or not any(hosts):
-        return dealt(sizes, shards)
-    return dealt_by_host(sizes, hosts, nearby.layout)
+    if nearby is not None and any(hosts):
+        return dealt_by_host(sizes, hosts, nearby.layout)
+    return dealt(sizes, shards) if machines == 1 else _dealt_to_machines(sizes, machines, shards // machines)
+
+
+def _dealt_to_machines(sizes: Sequence[int], machines: int, cores: int) -> list[list[int]]:
+    """Return which items each shard gets: neighbours go to a machine, which deals them out to its shards.
+
+    Examples
+    --------
+    >>> _dealt_to_machines([1] * 16, 2, 1)
+    [[0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15]]
+    """
+    stretches = neighbours(sizes, TURNS * machines)
+    chosen: list[list[int]] = []
+    for machine in range(machines):
+        mine = [number for stretch in stretches[machine::machines] for number in stretch]
+        chosen += [[mine[at] for at in places] for places in dealt([sizes[number] for number in mine], cores)]
+    return chosen
+
+
+def _joined(parts: Sequence[FilePart]) -> list[FilePart]:
+    """Return the parts, those that follow each other in a file as one."""
+    joined: list[FilePart] = []
+    for part in parts:
+        if joined and joined[-1].is_followed_by(part):
+            joined[-1] = joined[-1].joined(part)
+        else:
+            joined.append(part)
+    return joined
 
 
 def _parts(source: FileSource, shards: int) -> list[Weighed]:

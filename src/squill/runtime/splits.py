@@ -39,8 +39,11 @@ BLOCK_ROWS = 65_536
 """A block of a frame has at most so many rows; more only where equal keys must stay together."""
 
 
-def splits_of(source: Source, shards: int, nearby: Nearby | None = None) -> list[Source]:
-    """Return the parts of a stored source, one per shard; some may be empty. Machines read what is `nearby`."""
+def splits_of(source: Source, shards: int, nearby: Nearby | None = None, machines: int = 1) -> list[Source]:
+    """Return the parts of a stored source, one per shard; some may be empty. Machines read what is `nearby`.
+
+    Shards wait for each other, unless they are on several `machines` that do not.
+    """
     if isinstance(source, LiveSource):
         raise PlanError(
             f"the source {source.label!r} is live: it has no end to collect up to",
@@ -56,20 +59,24 @@ def splits_of(source: Source, shards: int, nearby: Nearby | None = None) -> list
         parts_of = [[FilePart(path) for path, owner in owned if owner == shard] for shard in range(shards)]
         return [_part_of_files(source, parts, nearby) for parts in parts_of]
     if isinstance(source, FileSource):
-        return [_part_of_files(source, parts, nearby) for parts in split_files(source, shards, nearby)]
+        return [_part_of_files(source, parts, nearby) for parts in split_files(source, shards, nearby, machines)]
     if isinstance(source, EventsSource) and shards == 1:
         return [source]
     raise InternalError(f"{source.name} cannot be split")
 
 
 def splits_of_fragment(
-    fragment: Fragment, hosts_of: HostsOf | None = None
+    fragment: Fragment, hosts_of: HostsOf | None = None, *, machines_wait: bool = True
 ) -> Iterator[tuple[tuple[int, int], list[Source]]]:
-    """Yield the parts of each stored source of a fragment, one per shard, by (fragment, leaf)."""
+    """Yield the parts of each stored source of a fragment, one per shard, by (fragment, leaf).
+
+    `machines_wait` says whether shards of one wait for what those of another send.
+    """
+    machines = 1 if machines_wait else fragment.layout.machines
     nearby = None if hosts_of is None else Nearby(layout=fragment.layout, hosts_of=hosts_of)
     for leaf, source in enumerate(sources_of(fragment.root)):
         if not isinstance(source, ShardInput):
-            yield (fragment.number, leaf), splits_of(source, fragment.layout.shards, nearby)
+            yield (fragment.number, leaf), splits_of(source, fragment.layout.shards, nearby, machines)
 
 
 def without_rows(source: Source) -> Source:

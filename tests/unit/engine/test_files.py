@@ -12,6 +12,7 @@ import pytest
 
 import squill as sq
 from squill.engine import files, time_sorter
+from squill.engine.batch import Batch
 from squill.engine.files import pieces_of
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.rewrite import rewrite
@@ -101,6 +102,55 @@ def test_rows_leave_before_later_pieces_are_read(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(files, "_frames", noted)
     next(files.file_batches(node, 10))
     assert len(read) == 1
+
+
+def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[FilePart]:
+    read: list[FilePart] = []
+    frames = files._frames
+
+    def noted(source: FileSource, piece: FilePart) -> Iterator[pl.DataFrame]:
+        read.append(piece)
+        return frames(source, piece)
+
+    monkeypatch.setattr(files, "_frames", noted)
+    return read
+
+
+def test_row_groups_in_order_are_read_at_once_and_not_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PIECE_ROWS", 50)
+    monkeypatch.setattr(files, "CHUNK_ROWS", 64)
+
+    def refuse(_sorter: time_sorter.TimeSorter, batch: Batch) -> None:
+        assert not len(batch)
+
+    monkeypatch.setattr(time_sorter.TimeSorter, "add", refuse)
+    frame = pl.DataFrame({"t": range(600)})
+    read = noted_reads(monkeypatch)
+    stream = sq.scan(written(tmp_path, "parquet", frame), start="t")
+    assert stream.collect()["start"].to_list() == list(range(600))
+    assert [(Path(part.path).name, part.first, part.size) for part in read] == [
+        ("0.parquet", 0, 200), ("1.parquet", 0, 200), ("2.parquet", 0, 200),
+    ]  # fmt: skip
+
+
+def test_files_of_the_same_times_are_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PIECE_ROWS", 50)
+    for number in range(2):
+        times = pl.DataFrame({"t": range(number, 400, 2)})
+        times.write_parquet(tmp_path / f"{number}.parquet", row_group_size=50)
+    read = noted_reads(monkeypatch)
+    assert sq.scan(tmp_path, start="t").collect()["start"].to_list() == list(range(400))
+    assert [(Path(part.path).name, part.first) for part in read[:4]] == [
+        ("0.parquet", 0), ("1.parquet", 0), ("0.parquet", 50), ("1.parquet", 50),
+    ]  # fmt: skip
+
+
+def test_small_row_groups_are_handed_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "CHUNK_ROWS", 64)
+    pl.DataFrame({"x": range(200)}).write_parquet(tmp_path / "a.parquet", row_group_size=10)
+    node = source_of(sq.scan(tmp_path))
+    batches = [arrival.batch for arrival in files.file_batches(node, 1_000)]
+    assert [len(batch) for batch in batches if batch is not None] == [40, 40, 40, 40, 40]
 
 
 def test_promised_order_needs_no_sorting_and_no_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,30 @@ def test_row_groups_are_dealt_out_in_order_of_time(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(parts[0].parts)) == parts[0].parts
 
 
+def test_machines_that_do_not_wait_get_neighbouring_row_groups_as_one(tmp_path: Path) -> None:
+    for number in range(2):
+        times = pl.DataFrame({"t": range(32 * number, 32 * (number + 1))})
+        times.write_parquet(tmp_path / f"{number}.parquet", row_group_size=1)
+    (source,) = sources_of(rewrite(sq.scan(tmp_path, start="t").plan))
+    found = [part for part in splits_of(source, 4, machines=2) if isinstance(part, FileSource)]
+    first, second, *_ = [starts_of(part) for part in found]
+    assert sorted(first + second) == [t for begin in (0, 16, 32, 48) for t in range(begin, begin + 8)]
+    assert abs(len(first) - len(second)) <= 8
+    assert sorted(t for part in found for t in starts_of(part)) == list(range(64))
+    (alone, _) = [part for part in splits_of(source, 2, machines=2) if isinstance(part, FileSource)]
+    assert alone.parts is not None
+    assert [(Path(part.path).name, part.first, part.size, part.low) for part in alone.parts] == [
+        ("0.parquet", 0, 8, 0), ("0.parquet", 16, 8, 16), ("1.parquet", 0, 8, 32), ("1.parquet", 16, 8, 48),
+    ]  # fmt: skip
+
+
+def test_rows_without_times_are_read_in_one_piece_of_each_file(tmp_path: Path) -> None:
+    for number in range(4):
+        pl.DataFrame({"x": range(8)}).write_parquet(tmp_path / f"{number}.parquet", row_group_size=2)
+    parts = file_parts(sq.scan(tmp_path), 2)
+    assert [[(part.first, part.size) for part in found.parts or ()] for found in parts] == [[(0, 8), (0, 8)]] * 2
+
+
 def test_row_groups_without_a_row_to_keep_are_not_read(tmp_path: Path) -> None:
     day = dt.datetime(2020, 1, 1)
     times = [day + dt.timedelta(days=n) for n in range(6)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -210,6 +210,16 @@ class FilePart:
     @property
     def is_whole(self) -> bool:
         return self.first == 0 and self.size is None
+
+    def is_followed_by(self, other: FilePart) -> bool:
+        """Whether the other begins where this one ends."""
+        return self.path == other.path and self.size is not None and self.first + self.size == other.first
+
+    def joined(self, other: FilePart) -> FilePart:
+        """Return this part and the one that follows it as one."""
+        assert self.size is not None
+        size = None if other.size is None else self.size + other.size
+        return replace(self, size=size, low=min(self.low, other.low))
 
     def describe(self, file_format: str) -> str:
         """Return the part as explain shows it."""

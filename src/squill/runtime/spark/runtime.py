@@ -183,7 +183,7 @@ class SparkRuntime:
                     _stored(part, folder.files / f"f{number}-l{leaf}-{shard}.ipc") for shard, part in enumerate(parts)
                 ]
                 for fragment in plan.fragments
-                for (number, leaf), parts in splits_of_fragment(fragment, self.hosts_of)
+                for (number, leaf), parts in splits_of_fragment(fragment, self.hosts_of, machines_wait=False)
             }
         read = [part for parts in splits.values() for part, _ in parts if isinstance(part, FileSource)]
         stamps = {path: stamp_of(path) for part in read for path in part.paths}
