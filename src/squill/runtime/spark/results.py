@@ -1,20 +1,31 @@
-"""What the tasks of a wave return to the driver, as it comes in: lines of the manifest, receipts, work, errors."""
+"""What the tasks of a wave return to the driver, as it comes in: lines of the manifest, receipts, work, errors.
+
+The rows of the answer are in files, which are mapped, so that they may go with their folder.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from squill.exchange.segments import MANIFEST, Run
+from squill.exchange.segments import MANIFEST, Run, read_run
+from squill.plan.schema import Schema
 from squill.runtime.answer import Receipt
 from squill.runtime.report import Work
 from squill.runtime.spark.task import ANSWER, OUTPUT
+from squill.runtime.threads import Checkpoint, run_on_threads
 
-__all__ = ["WaveResults"]
+__all__ = ["WaveResults", "all_with_rows", "with_rows"]
+
+ROWS_PER_THREAD = 1 << 18
+"""With fewer a thread costs more than it spares."""
 
 
 class WaveResults:
@@ -56,3 +67,21 @@ class WaveResults:
 
 def _loaded(value: pa.BinaryScalar) -> Any:
     return pickle.loads(value.as_py())  # noqa: S301  (written by our own task)
+
+
+def with_rows(receipt: Receipt, run: Run | None, schema: Schema) -> Receipt:
+    """Return the receipt with the rows that a run holds."""
+    return receipt if run is None else replace(receipt, pieces=list(read_run(run, schema)))
+
+
+def all_with_rows(answered: Sequence[tuple[Receipt, Run | None]], schema: Schema) -> list[Receipt]:
+    """Return receipts with their rows, read side by side where there are many: the tasks are done, and cores free."""
+
+    def read(receipt: Receipt, run: Run | None, _: Checkpoint) -> Receipt:
+        return with_rows(receipt, run, schema)
+
+    rows = sum(run.rows for _, run in answered if run is not None)
+    threads = min(len(answered), len(os.sched_getaffinity(0)), max(1, rows // ROWS_PER_THREAD))
+    if threads < 2:
+        return [with_rows(*item, schema) for item in answered]
+    return run_on_threads([partial(read, *item) for item in answered], threads)

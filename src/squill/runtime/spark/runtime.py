@@ -12,7 +12,6 @@ import pickle
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from squill.errors import ClusterError, PlanError
-from squill.exchange.segments import Run, read_run, runs_for
+from squill.exchange.segments import Run, runs_for
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
 from squill.plan.live import StreamingTable
@@ -52,7 +51,7 @@ from squill.runtime.spark.executors import check_executors, saying_what_is_missi
 from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows, jobs_of_one_run
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.near import hadoop_hosts
-from squill.runtime.spark.results import WaveResults
+from squill.runtime.spark.results import WaveResults, all_with_rows, with_rows
 from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
 from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
@@ -212,6 +211,7 @@ class SparkRuntime:
         finished = _usable(folder, waves)
         is_awaited = on_progress is not None or on_receipt is not None
         sent: dict[int, pa.Table] = {}
+        answered: list[tuple[Receipt, Run | None]] = []
         receipts: list[Receipt] = []
         at = 0
 
@@ -219,9 +219,10 @@ class SparkRuntime:
             return _progress(folder.files, waves, at, works)
 
         def take(receipt: Receipt, run: Run | None) -> None:
-            # The files are mapped, so they may go with the folder.
-            pieces = [] if run is None else list(read_run(run, schema))
-            receipts.append(handed_over(replace(receipt, pieces=pieces), on_receipt))
+            if on_receipt is None:
+                answered.append((receipt, run))
+            else:
+                receipts.append(handed_over(with_rows(receipt, run, schema), on_receipt))
 
         with reporting(look, on_progress, known):
             for at, stages in enumerate(waves):
@@ -247,7 +248,7 @@ class SparkRuntime:
                         folder.commit(number, done)
                 sent |= {channel: done.manifest for stage in stages for channel in stage.outputs}
                 _remove_unread(sent, _read_later(waves, number))
-        return receipts
+        return receipts if on_receipt is not None else all_with_rows(answered, schema)
 
     def _check_open(self) -> None:
         if self._is_closed:
