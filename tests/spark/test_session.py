@@ -15,6 +15,7 @@ import pytest
 import squill as sq
 from squill.errors import ClusterError, PlanError
 from squill.runtime.spark import session as session_module
+from squill.runtime.spark.daemon import until_nobody_listens
 from tests.spark.shared import session_of
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -59,6 +60,18 @@ def test_machines_default_to_the_slots_there_are(spark_cluster: sq.Cluster) -> N
 @pytest.mark.spark
 def test_java_and_workers_of_one_host_do_not_talk_over_tcp(spark_cluster: sq.Cluster) -> None:
     assert session_of(spark_cluster).conf.get("spark.python.unix.domain.socket.enabled") == "true"
+
+
+def test_worker_that_nobody_listens_to_ends_without_a_word() -> None:
+    def serve(error: Exception | None) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    served = until_nobody_listens(serve)
+    assert (served(None), served(BrokenPipeError())) == (0, 1)
+    with pytest.raises(ValueError, match="another"):
+        served(ValueError("another"))
 
 
 @pytest.mark.spark

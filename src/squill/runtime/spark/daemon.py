@@ -7,6 +7,7 @@ after one Polars query here the workers that are forked afterwards would hang.
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
 from pyspark import daemon, worker
 
@@ -16,6 +17,21 @@ from squill.runtime.allocation import keep_freed_memory
 from squill.runtime.spark import task
 
 __all__ = ["main"]
+
+
+def until_nobody_listens(serve: Callable[..., int]) -> Callable[..., int]:
+    """Let a worker end without a word when Java has closed its socket, as it does after a minute with nothing to do.
+
+    What the worker would say at its end is then lost, which over TCP goes unnoticed.
+    """
+
+    def served(*arguments: object) -> int:
+        try:
+            return serve(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    return served
 
 
 def main() -> None:
@@ -28,6 +44,7 @@ def main() -> None:
     # PySpark collects garbage after every task, and would look at all that is imported here: 70 ms before the next.
     gc.collect()
     gc.freeze()
+    daemon.worker = until_nobody_listens(daemon.worker)
     daemon.manager()
 
 
