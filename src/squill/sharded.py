@@ -272,6 +272,12 @@ class ShardedStream:
         `memory` is how many bytes the states of all shards of a process may take, half of what its machine has unless
         told. What is beyond it stays in files and is read when its turn comes; without a checkpoint only if `memory` is
         given.
+
+        With `bootstrap` the query does not begin with nothing, but where a run over stored rows has ended: it is the
+        dataset, its path or its name, that the same plan over stored inputs has made with
+        `to_storage(…, keep_state=True)`. The dataset's rows and those of this query together are the answer over
+        all rows; live rows before the time that the stored ones had come to are late. A checkpoint that is there
+        already is gone on with.
         """
         return self._prepared(
             sink,
@@ -289,7 +295,13 @@ class ShardedStream:
         """Return what `start` begins, for `squill.testing`."""
         from squill.runtime.live.start import prepare_live
 
-        return prepare_live(self._ready(), self._cluster.runtime, sink, **options)
+        given = options.pop("bootstrap", None)
+        if given is not None and not isinstance(given, (Dataset, str, os.PathLike)):
+            raise PlanError(
+                f"start: bootstrap is {given!r}", "give what to_storage(…, keep_state=True) has returned, or its path."
+            )
+        find = None if given is None else lambda: self._cluster.stored.found(given, "start: bootstrap")
+        return prepare_live(self._ready(), self._cluster.runtime, sink, bootstrap=find, **options)
 
     def to_spark(self) -> Any:
         """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""
@@ -311,6 +323,7 @@ class ShardedStream:
         format: str = "parquet",  # noqa: A002  (the public name)
         *,
         mode: str = "error",
+        keep_state: bool = False,
     ) -> Dataset:
         """Run the plan and write the answer to a folder, a file per shard, visible all at once when it is whole.
 
@@ -318,10 +331,25 @@ class ShardedStream:
         what was redistributed is not moved again. `format` is "parquet" or "ipc". A dataset that is there
         already is replaced with `mode="overwrite"` only, and stays until the new one is whole. With a `name` it
         is entered in the catalog with its plan, and lost files are computed again.
+
+        With `keep_state` the inputs are taken as they are up to now, not as all there will be: the dataset has the
+        rows that are final by then, and the folder keeps the state of all others, windows that are open and rows
+        that may still be joined. `start(…, bootstrap=dataset)` goes on from there with rows that follow. Inputs that
+        go on are the live ones of the plan; if there are none, all that have times.
         """
         from squill.runtime.store import Wanted
 
-        wanted = Wanted(node=self._brought(), keys=self._keys, path=path, name=name, format=format, mode=mode)
+        if not isinstance(keep_state, bool):
+            raise PlanError(f"to_storage: keep_state is {keep_state!r}", "use True or False.")
+        wanted = Wanted(
+            node=self._brought(),
+            keys=self._keys,
+            path=path,
+            name=name,
+            format=format,
+            mode=mode,
+            keep_state=keep_state,
+        )
         return self._cluster.stored.store(wanted)
 
     def to_memory(self, name: str, *, mode: str = "error") -> Dataset:

@@ -47,6 +47,27 @@ def test_a_folder_in_epochs_gives_the_answer_of_one_run(spark_cluster: sq.Cluste
     assert whole.sort(whole.columns).equals(wanted)
 
 
+def test_a_query_goes_on_from_a_run_over_stored_rows(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    rows = pl.DataFrame({"t": np.sort(rng.integers(0, 400, 200)), "k": rng.integers(0, 9, 200)})
+    for name, part in (("history", rows[:120]), ("new", rows[120:])):
+        (tmp_path / name).mkdir()
+        part.write_parquet(tmp_path / name / "a.parquet")
+    history = spark_cluster.scan(tmp_path / "history", start="t")
+    dataset = _windows(history).to_storage(tmp_path / "ds", keep_state=True)
+    found = []
+    with sq.local(cores=1) as local:
+        for place, cluster in (("spark", spark_cluster), ("local", local)):
+            live = _windows(cluster.stream(tmp_path / "new", start="t")).start(
+                str(tmp_path / place), checkpoint=tmp_path / f"ck-{place}", bootstrap=dataset, until_now=True
+            )
+            live.wait()
+            found.append(pl.concat([*map(pl.read_parquet, dataset.paths), live.stable().frame]))
+        wanted = _windows(local.from_frame(rows, start="t")).collect(sort=True)
+    assert 0 < dataset.rows < wanted.height
+    assert [frame.sort(frame.columns).equals(wanted) for frame in found] == [True, True]
+
+
 def test_a_streaming_dataframe_gives_the_answer_of_one_run(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -23,9 +23,12 @@ from squill.plan.routing import KEY_HASH_VERSION
 from squill.plan.schema import TIME_COLUMNS, Schema
 from squill.time import TimeType
 
-__all__ = ["MANIFEST", "MEMORY", "STORAGE", "Dataset", "ShardFile", "find_dataset", "read_dataset", "stored_sources"]
+__all__ = [
+    "MANIFEST", "MEMORY", "STATE", "STORAGE", "Dataset", "ShardFile", "find_dataset", "read_dataset", "stored_sources",
+]  # fmt: skip
 
 MANIFEST = "_squill/manifest.json"
+STATE = "_squill/state"
 VERSION = 1
 STORAGE, MEMORY = "storage", "memory"
 
@@ -55,6 +58,7 @@ class Dataset:
     ``keys``       the columns that group queries over it.
     ``placed_by``  the columns whose hash decides a row's shard; None when that is not known.
     ``lineage``    the plan that made it, as text.
+    ``keeps_state``  whether the folder also holds what a live query needs to go on from it.
     """
 
     name: str | None = None
@@ -71,6 +75,7 @@ class Dataset:
     shards: int
     files: tuple[ShardFile, ...]
     lineage: str = ""
+    keeps_state: bool = False
 
     @property
     def rows(self) -> int:
@@ -136,6 +141,7 @@ class Dataset:
                 },
                 "files": [asdict(file) for file in self.files],
                 "lineage": self.lineage.splitlines(),
+                "keeps_state": self.keeps_state,
                 "arrow_schema": base64.b64encode(_schema_bytes(self.columns)).decode(),
             },
             indent=1,
@@ -166,6 +172,7 @@ class Dataset:
             shards=values["sharding"]["shards"],
             files=tuple(ShardFile(**file) for file in values["files"]),
             lineage="\n".join(values["lineage"]),
+            keeps_state=values.get("keeps_state", False),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from squill.errors import PlanError
 
-__all__ = ["Partitions", "PushedRows", "StreamingTable", "WatchedFolder", "partitions"]
+__all__ = ["Partitions", "PushedRows", "StoredRows", "StreamingTable", "WatchedFolder", "partitions"]
 
 Offset = Any
 """Whatever JSON can say: a number, a text, a list or a dict of these."""
@@ -47,6 +47,13 @@ class StreamingTable:
     """A streaming table of the runtime's own, such as a streaming DataFrame of Spark."""
 
     table: Any = field(compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRows:
+    """Rows that are all there, of a stored `source`, taken as those of an input that will go on."""
+
+    source: Any = field(compare=False)
 
 
 def partitions(n: int, open: Open, *, rows_per_epoch: int = ROWS_PER_EPOCH) -> Partitions:  # noqa: A002  (the public name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from squill.catalog.catalog import Catalog, Entry, Lineage
-from squill.errors import ClusterError, SourceReadError
+from squill.errors import ClusterError, DatasetNotFoundError, SourceReadError
 from squill.plan.build.sources import held_source, stored_as, stored_source
 from squill.plan.dataset import MANIFEST, MEMORY, Dataset, find_dataset, stored_sources
 from squill.plan.fragments import explain_fragments
@@ -176,6 +177,7 @@ class Datasets:
             place=dataset.place,
             version=dataset.version,
             operator="recompute",
+            keep_state=dataset.keeps_state,
         )
         with self._runs.record("recompute", wanted.node, name) as active:
             again = self._run(wanted, active.ticket)
@@ -226,6 +228,18 @@ class Datasets:
                 "write it again; to_storage(path, name=…) lets lost files be made again.",
             )
         return next((entry for entry in entries if entry.dataset.version == stored.version), entries[0])
+
+    def found(self, given: Dataset | str | os.PathLike[str], operator: str) -> Dataset:
+        """Return a dataset that is in storage, by its path or its name."""
+        if isinstance(given, Dataset):
+            return given
+        there = find_dataset(Path(given))
+        if there is not None:
+            return there
+        name = os.fspath(given)
+        if not self._runs.has_catalog:
+            raise DatasetNotFoundError(operator, name, ())
+        return self._present(self.catalog.require(name, operator))
 
     # -- let go -------------------------------------------------------------------------------------------
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import ClusterError, PlanError
-from squill.plan.dataset import MANIFEST, STORAGE, Dataset, ShardFile
+from squill.plan.build.live import growing
+from squill.plan.dataset import MANIFEST, STATE, STORAGE, Dataset, ShardFile
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node
 from squill.plan.placement import layout_of, placement_of
 from squill.plan.schema import Schema
 from squill.plan.storable import refuse_unstorable
 from squill.runtime.answer import Receipt
+from squill.runtime.live.keep import run_with_state
 from squill.runtime.progress import progress_bar
 from squill.runtime.removal import remove_folder
 from squill.runtime.runtime import Runtime
@@ -34,6 +36,7 @@ class Wanted:
     """The dataset that is to be made, as the user asked for it.
 
     ``version``  None, or that of a dataset whose files are made again under their old names.
+    ``keep_state``  whether a live query is to be able to go on from it.
     """
 
     node: Node
@@ -45,6 +48,7 @@ class Wanted:
     place: str = STORAGE
     version: str | None = None
     operator: str = "to_storage"
+    keep_state: bool = False
 
 
 def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> Dataset:
@@ -52,14 +56,17 @@ def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> 
     if wanted.format not in SUFFIXES:
         raise PlanError(f"{wanted.operator}: format is {wanted.format!r}", 'use "parquet" or "ipc".')
     refuse_unstorable(wanted.node.schema, wanted.operator)
-    plan = fragments_of(wanted.node)
+    node = growing(wanted.node, wanted.operator) if wanted.keep_state else wanted.node
     run_id = new_id() if ticket is None else ticket.id
     with Staging(Path(wanted.path), wanted.mode, wanted.operator, run_id) as staging:
         attempts = staging.folder / "attempts"
         attempts.mkdir()
-        with progress_bar() as bar:
-            answer = StoredAnswer(folder=str(attempts), format=wanted.format)
-            receipts = runtime.run(plan, answer, bar, ticket=ticket)
+        if wanted.keep_state:
+            receipts = run_with_state(runtime, node, attempts, staging.folder / STATE, wanted.format)
+        else:
+            with progress_bar() as bar:
+                answer = StoredAnswer(folder=str(attempts), format=wanted.format)
+                receipts = runtime.run(fragments_of(node), answer, bar, ticket=ticket)
         dataset = described(wanted, str(staging.target), receipts)
         _name_files(staging.folder, dataset, receipts)
         # Without it, an attempt that does not count and is still running has nowhere to write.
@@ -90,13 +97,15 @@ def described(wanted: Wanted, path: str, receipts: list[Receipt]) -> Dataset:
         shards=layout_of(node).shards,
         files=tuple(_file(receipt, version, wanted.format, is_timed=is_timed) for receipt in receipts),
         lineage=explain_fragments(node),
+        keeps_state=wanted.keep_state,
     )
 
 
 def _file(receipt: Receipt, version: str, file_format: str, *, is_timed: bool) -> ShardFile:
     note: WrittenFile = receipt.note
     low, high = note.span if is_timed and note.span is not None else (None, None)
-    name = f"part-{receipt.shard:05}-{version}.{SUFFIXES.get(file_format, file_format)}"
+    turn = "" if note.turn is None else f"-{note.turn:05}"
+    name = f"part-{receipt.shard:05}{turn}-{version}.{SUFFIXES.get(file_format, file_format)}"
     return ShardFile(shard=receipt.shard, name=name, rows=note.rows, bytes=note.bytes, low=low, high=high)
 
 
@@ -114,6 +123,6 @@ def _name_files(folder: Path, dataset: Dataset, receipts: list[Receipt]) -> None
 
 def _write_manifest(folder: Path, dataset: Dataset) -> None:
     place = folder / MANIFEST
-    place.parent.mkdir()
+    place.parent.mkdir(exist_ok=True)
     place.write_text(dataset.to_json(), encoding="utf-8")
     sync_to_disk(place)

@@ -18,12 +18,16 @@ __all__ = ["StoredAnswer", "WrittenFile", "sync_to_disk"]
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenFile:
-    """The note of a shard: where its file is until it is committed, and what is in it."""
+    """The note of a shard: where its file is until it is committed, and what is in it.
+
+    ``turn``  of a shard that writes several files: which one it is.
+    """
 
     path: str
     rows: int
     bytes: int
     span: tuple[int, int] | None
+    turn: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

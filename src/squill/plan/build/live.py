@@ -14,14 +14,16 @@ from squill.plan.build.events import checked_disorder
 from squill.plan.build.files import FORMATS, common_schema, format_of
 from squill.plan.build.locations import matching_files
 from squill.plan.build.sources import at_least_zero, lifetime_of, to_frame, wall_seconds
-from squill.plan.live import Partitions, PushedRows, StreamingTable, WatchedFolder
-from squill.plan.node import Node
-from squill.plan.nodes import Disorder, PushSource
+from squill.plan.live import Partitions, PushedRows, StoredRows, StreamingTable, WatchedFolder
+from squill.plan.node import Node, walk
+from squill.plan.nodes import Disorder, FileSource, FrameSource, PushSource, Source
 from squill.plan.nodes.live import LiveSource
+from squill.plan.nodes.tables import TableSource
+from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
 
-__all__ = ["folder_source", "partitions_source", "pushed_source", "streaming_source"]
+__all__ = ["folder_source", "growing", "partitions_source", "pushed_source", "streaming_source"]
 
 OPERATOR = "stream"
 
@@ -83,6 +85,49 @@ def pushed_source(given: Node, *, name: str | None) -> LiveSource:
 def streaming_source(table: object, columns: Schema, *, name: str | None, **times: Any) -> LiveSource:
     """Return the rows of a streaming table whose columns are these."""
     return _built(StreamingTable(table=table), columns, "table", name or "table", **times)
+
+
+def growing(root: Node, operator: str) -> Node:
+    """Return the plan with inputs that will go on: its live ones, or if it has none, all stored ones with times.
+
+    What stored rows promise is forgotten: the rows that follow have promised nothing.
+    """
+    sources = [node for node in walk(root) if isinstance(node, Source)]
+    found = [source for source in sources if isinstance(source, LiveSource)]
+    for source in found:
+        if not isinstance(source.live, (WatchedFolder, Partitions)):
+            raise PlanError(
+                f"{operator}: keep_state=True: the rows of {source.label!r} are not there to be read up to now",
+                "put them into files: cluster.scan(…), or a folder that is streamed.",
+            )
+    timed = [] if found else [source for source in sources if source.time is not None]
+    if not found and not timed:
+        raise PlanError(
+            f"{operator}: keep_state=True: no input of this plan has times, so none can go on live",
+            "say which column has them, scan(…, start=…), or leave keep_state out.",
+        )
+    made = {id(source): _as_growing(source, operator) for source in timed}
+    return substitute(root, lambda node: made.get(id(node)))
+
+
+def _as_growing(source: Source, operator: str) -> LiveSource:
+    if not isinstance(source, (FileSource, FrameSource)) or isinstance(source, TableSource):
+        raise PlanError(
+            f"{operator}: keep_state=True: {source.label!r} is neither files nor a frame, which a stream could follow",
+            "write its rows to files, and scan these.",
+        )
+    live = StoredRows(source=source)
+    return LiveSource(
+        label=source.label,
+        columns=source.columns,
+        lifetime=source.lifetime,
+        paths=(),
+        format=source.format if isinstance(source, FileSource) else "frame",
+        predicate=source.predicate,
+        live=live,
+        live_id=id(live),
+        disorder=Disorder(policy="throw"),
+    )
 
 
 def _built(

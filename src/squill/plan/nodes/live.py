@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from squill.plan.nodes.sources import KEEP_LATE, Disorder, FileSource, Source
+from squill.plan.expressions import Expression
+from squill.plan.nodes.sources import KEEP_LATE, Disorder, FileSource, GivenSource, Source
 
-__all__ = ["LiveSource"]
+__all__ = ["AnyInput", "LiveSource"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,3 +28,24 @@ class LiveSource(FileSource):
     def details(self) -> str:
         shown = f"live {self.format}, {Source.details(self)}, {self.disorder.policy}"
         return shown if self.read is None else f"{shown}, read=[{', '.join(self.read)}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyInput(GivenSource):
+    """What a plan knows of a live input, wherever its rows come from and whatever becomes of late ones."""
+
+    predicate: Expression | None
+
+    @classmethod
+    def of(cls, source: LiveSource, number: int) -> AnyInput:
+        return cls(
+            label=f"input {number}",
+            columns=source.schema,
+            lifetime=None,
+            time_type=source.time,
+            known=source.properties,
+            predicate=source.predicate,
+        )
+
+    def details(self) -> str:
+        return self.label if self.predicate is None else f"{self.label}, only {self.predicate}"

@@ -17,6 +17,7 @@ again.
 ``times``    how far inputs have come
 ``runner``   where shards work: threads, or Spark tasks
 ``delivery`` rows on their way to the sink
+``keep``     a run over stored rows that keeps its state, and ``bootstrap`` queries that begin from it
 ``driver``   plans, runs and commits epochs
 ``handle``   what the user has in hand
 """

@@ -166,9 +166,11 @@ class LiveDriver:
             self._behind = True
             if self._early is not None:
                 self._early.restore(last.early)
-        self._sink.prepare(None if last is None else last.files)
-        if last is not None:
-            self._delivery.hand_over(last, again=True)
+        # Of what came before its first epoch, number 1, the sink has nothing.
+        given = None if last is None or last.number == 0 else last
+        self._sink.prepare(None if given is None else given.files)
+        if given is not None:
+            self._delivery.hand_over(given, again=True)
 
     @property
     def shards(self) -> int:

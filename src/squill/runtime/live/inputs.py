@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
+
+import polars as pl
 
 from squill.engine.batch import Batch
 from squill.engine.ingress_push import Feed
 from squill.errors import InternalError, PlanError, SourceReadError
-from squill.plan.build.files import FORMATS
-from squill.plan.build.locations import matching_files
+from squill.plan.build.files import FORMATS, scan_files
+from squill.plan.build.locations import file_size, matching_files
 from squill.plan.fragments import Fragment, sources_of
-from squill.plan.live import Partitions, PushedRows, WatchedFolder
-from squill.plan.nodes import FileSource
+from squill.plan.live import Partitions, PushedRows, StoredRows, WatchedFolder
+from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.nodes.live import LiveSource
-from squill.runtime.live.leaves import PartitionRead, PushedPortion
+from squill.runtime.live.leaves import PartitionRead, PushedPortion, as_stored
 from squill.runtime.splits import splits_of
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -30,6 +33,7 @@ __all__ = [
     "News",
     "PartitionsInput",
     "PushedInput",
+    "StoredInput",
     "Wake",
     "as_files",
     "input_for",
@@ -294,6 +298,78 @@ class PushedInput:
         self._feed.detach(self)
 
 
+class StoredInput:
+    """Rows that are all there, in epochs that follow each other in time: so none is late, however files overlap."""
+
+    tells_offsets = False
+
+    def __init__(self, live: StoredRows) -> None:
+        self._source: Source = live.source
+        self._taken = 0
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, ...]]:
+        if not isinstance(self._source, FileSource):
+            return [()]
+        return _in_turns(self._source) if self._source.paths else []
+
+    def restore(self, offset: Any) -> None:
+        self._taken = offset["parts"]
+
+    def news(self) -> News | None:
+        return News(record={"part": self._taken}) if self._taken < len(self._parts) else None
+
+    def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
+        if isinstance(self._source, FileSource):
+            return splits_of(as_files(source, self._parts[record["part"]]), shards)
+        assert isinstance(self._source, FrameSource)
+        return splits_of(as_stored(source, self._source.frame), shards)
+
+    def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
+        self._taken = record["part"] + 1
+
+    @property
+    def offset(self) -> Any:
+        return {"parts": self._taken}
+
+    def begin(self, wake: Wake, *, every: float, until_now: bool) -> None:
+        """There is nothing to look for."""
+
+    is_over = True
+
+    def close(self) -> None:
+        return None
+
+
+def _in_turns(source: FileSource) -> list[tuple[str, ...]]:
+    """Return the files in parts of about an epoch's bytes, of which none has rows before those of the part before."""
+    assert source.lifetime is not None
+    sizes = {path: file_size(path) for path in source.paths}
+    column = source.lifetime.start.source_column
+    if column is None or sum(sizes.values()) <= EPOCH_BYTES:
+        return [source.paths]
+    spans = []
+    for path in source.paths:
+        times = scan_files(path, source.format, source.columns).select(
+            low=pl.col(column).min(), high=pl.col(column).max(), nulls=pl.col(column).null_count()
+        )
+        low, high, nulls = times.collect().row(0)
+        if nulls:  # from the beginning of time on
+            return [source.paths]
+        if low is not None:
+            spans.append((low, high, path))
+    parts: list[list[str]] = [[]]
+    total, reached = 0, None
+    for low, high, path in sorted(spans):
+        if total > EPOCH_BYTES and low >= reached:
+            parts.append([])
+            total = 0
+        parts[-1].append(path)
+        total += sizes[path]
+        reached = high if reached is None else max(reached, high)
+    return [tuple(part) for part in parts]
+
+
 def input_for(source: LiveSource) -> LiveInput:
     """Return the input of a live source, for a runtime that reads it by itself."""
     match source.live:
@@ -303,6 +379,8 @@ def input_for(source: LiveSource) -> LiveInput:
             return PartitionsInput(source.live)
         case PushedRows():
             return PushedInput(source.live)
+        case StoredRows():
+            return StoredInput(source.live)
     raise InternalError(f"nobody reads {type(source.live).__name__}")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +26,19 @@ from squill.plan.fingerprint import difference
 from squill.runtime.driver_lock import DriverLock
 from squill.runtime.stored_answer import sync_to_disk
 
-__all__ = ["Commit", "EpochLog", "EpochRecord", "MemoryLog", "shards_of_checkpoint"]
+__all__ = [
+    "Commit", "EpochLog", "EpochRecord", "MemoryLog", "check_query", "last_commit", "shards_of_checkpoint",
+    "write_beginning", "write_query",
+]  # fmt: skip
 
 T = TypeVar("T")
 
 FORMAT = 1
 KEPT = 50
 """So many epochs behind the last one stay, for people to look at."""
+FOLDERS = ("epochs", "commits", "state", "answers")
+UNFINISHED = ".beginning"
+"""There while the states that a query begins with are copied."""
 BASE_EVERY = 20
 """A commit in so many says the inputs' whole offsets; the others are told by their epochs' records."""
 
@@ -106,13 +113,17 @@ class MemoryLog:
 class EpochLog(MemoryLog):
     """The folder of one query; it is this process's from `open` to `close`.
 
-    `shards` are those that the checkpoint must be of, when the plan is going to have others from its next commit on.
+    `shards` are those that the checkpoint must be of, when the plan is going to have others from its next commit on;
+    `lay` puts what the query begins with into a folder that is empty.
     """
 
-    def __init__(self, folder: Path, plan: Any, shards: list[int] | None = None) -> None:
+    def __init__(
+        self, folder: Path, plan: Any, shards: list[int] | None = None, lay: Callable[[Path], None] | None = None
+    ) -> None:
         self.folder: Path = folder
         self._plan = plan
         self._shards = plan["shards"] if shards is None else shards
+        self._lay = lay
         self._lock: DriverLock | None = None
 
     def open(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
@@ -129,8 +140,10 @@ class EpochLog(MemoryLog):
     def _enter(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         whose = self.folder / "QUERY"
+        unfinished = self.folder / UNFINISHED
         if not whose.exists():
-            strangers = sorted(item.name for item in self.folder.iterdir() if item.name not in ("LOCK", "QUERY.part"))
+            ours = {"LOCK", "QUERY.part", *((UNFINISHED, *FOLDERS) if unfinished.exists() else ())}
+            strangers = sorted(item.name for item in self.folder.iterdir() if item.name not in ours)
             if strangers:
                 raise CheckpointError(
                     f"start: {str(self.folder)!r} holds other files, such as {strangers[0]}",
@@ -143,44 +156,22 @@ class EpochLog(MemoryLog):
                 "stop it first, or give a folder of its own.",
             )
         if whose.exists():
-            _read(whose, self._check)
-        for name in ("epochs", "commits", "state", "answers"):
+            check_query(whose, {**self._plan, "shards": self._shards}, f"the checkpoint {str(self.folder)!r}")
+        else:
+            self._begin_folder(whose, unfinished)
+        for name in FOLDERS:
             (self.folder / name).mkdir(exist_ok=True)
-        if not whose.exists():
-            _write(whose, {"format": FORMAT, "plan": self._plan})
 
-    def _check(self, found: Any) -> None:
-        where = f"the checkpoint {str(self.folder)!r}"
-        if found.get("format") != FORMAT:
-            raise CheckpointError(
-                f"start: {where} has format {found.get('format')}, this version of Squill reads {FORMAT}",
-                "go on with the version that wrote it; it is left as it is.",
-            )
-        stored, plan = found["plan"], self._plan
-        for what in ("state", "hash"):
-            if stored[what] != plan[what]:
-                raise CheckpointError(
-                    f"start: {where} holds {what} version {stored[what]}, this version of Squill has {plan[what]}",
-                    "go on with the version of Squill that wrote it; it is left as it is.",
-                )
-        shards = shards_of_checkpoint(self.folder)
-        if shards != self._shards:
-            raise CheckpointError(
-                f"start: {where} is of shards {shards}, this query has {plan['shards']}",
-                "run it on as many shards as before, or with a fresh checkpoint.",
-            )
-        for there, here in zip(stored["fragments"], plan["fragments"], strict=False):
-            parts = difference(there, here)
-            if parts is not None:
-                raise CheckpointError(
-                    f"start: {where} is of another query:\n  there: {parts[0]}\n  here:  {parts[1]}",
-                    "start the query that it belongs to; the checkpoint is left as it is.",
-                )
-        if stored["emit"] != plan["emit"]:
-            raise CheckpointError(
-                f'start: {where} is of a query with emit="{stored["emit"]}", this one has emit="{plan["emit"]}"',
-                "start it as before; the checkpoint is left as it is.",
-            )
+    def _begin_folder(self, whose: Path, unfinished: Path) -> None:
+        """Write what the query begins with, then whose it is: from then on it is a checkpoint."""
+        if unfinished.exists():  # of a process that died here
+            for name in FOLDERS:
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+        if self._lay is not None:
+            unfinished.touch()
+            self._lay(self.folder)
+        write_query(whose, {**self._plan, "shards": self._shards})
+        unfinished.unlink(missing_ok=True)
 
     def _found(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
         numbers = sorted(int(item.name) for item in (self.folder / "commits").iterdir() if item.name.isdigit())
@@ -234,6 +225,62 @@ class EpochLog(MemoryLog):
 
     def _commit_path(self, number: int) -> Path:
         return self.folder / "commits" / f"{number:08}"
+
+
+def write_query(path: Path, plan: Any) -> None:
+    """Write down whose a folder is."""
+    _write(path, {"format": FORMAT, "plan": plan})
+
+
+def check_query(path: Path, plan: Any, where: str) -> None:
+    """Raise when what `write_query` has written is of another version, plan, number of shards or form of answers."""
+    _read(path, lambda found: _refuse_other(found, plan, where, path.parent))
+
+
+def _refuse_other(found: Any, plan: Any, where: str, folder: Path) -> None:
+    if found.get("format") != FORMAT:
+        raise CheckpointError(
+            f"start: {where} has format {found.get('format')}, this version of Squill reads {FORMAT}",
+            "go on with the version that wrote it; it is left as it is.",
+        )
+    stored = found["plan"]
+    for what in ("state", "hash"):
+        if stored[what] != plan[what]:
+            raise CheckpointError(
+                f"start: {where} holds {what} version {stored[what]}, this version of Squill has {plan[what]}",
+                "go on with the version of Squill that wrote it; it is left as it is.",
+            )
+    shards = shards_of_checkpoint(folder)
+    if shards != plan["shards"]:
+        raise CheckpointError(
+            f"start: {where} is of shards {shards}, this query has {plan['shards']}",
+            "run it on as many shards as before, or with a fresh checkpoint.",
+        )
+    for there, here in zip(stored["fragments"], plan["fragments"], strict=False):
+        parts = difference(there, here)
+        if parts is not None:
+            raise CheckpointError(
+                f"start: {where} is of another query:\n  there: {parts[0]}\n  here:  {parts[1]}",
+                "start the query that it belongs to; what is there is left as it is.",
+            )
+    if stored["emit"] != plan["emit"]:
+        raise CheckpointError(
+            f'start: {where} is of a query with emit="{stored["emit"]}", this one has emit="{plan["emit"]}"',
+            "start it as before; what is there is left as it is.",
+        )
+
+
+def last_commit(folder: Path) -> Commit:
+    """Return what the query of a folder has come to."""
+    return _read(max((folder / "commits").glob("[0-9]*[0-9]")), _commit_from)
+
+
+def write_beginning(folder: Path, commit: Commit) -> None:
+    """Let the query of a folder begin from states that are there: they are those of an epoch before the first one."""
+    for name in FOLDERS:
+        (folder / name).mkdir(exist_ok=True)
+    _write(folder / "epochs" / f"{commit.number:08}", _record_to(EpochRecord(number=commit.number, news={}, clocks={})))
+    _write(folder / "commits" / f"{commit.number:08}", _commit_to(commit))
 
 
 def shards_of_checkpoint(folder: Path) -> list[int] | None:

@@ -8,9 +8,11 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from squill.errors import PlanError, UnsupportedOperatorError
+from squill.errors import PlanError
 from squill.plan.build.sources import wall_seconds
 from squill.plan.node import Node
+from squill.plan.relayout import shards_in
+from squill.runtime.live.bootstrap import Bootstrap, KeptState
 from squill.runtime.live.driver import LiveDriver, plan_as_json
 from squill.runtime.live.handle import LiveQuery
 from squill.runtime.live.host import LivePlan
@@ -39,7 +41,7 @@ def prepare_live(
     until_now: bool,
     complete: bool,
     speculate: bool,
-    bootstrap: object,
+    bootstrap: Bootstrap | None,
     memory: int | None = None,
     outside: Outside | None = None,
 ) -> LiveQuery:
@@ -51,18 +53,20 @@ def prepare_live(
             'start: speculate=True with emit="closed": a closed row is final, an early answer is not',
             'use emit="changes", or leave speculate out.',
         )
-    if bootstrap is not None:
-        raise UnsupportedOperatorError("start: bootstrap= is not there yet", "leave it out.")
     memory = checked_memory(memory)
     folder = None if checkpoint is None else Path(checkpoint).absolute()
-    shards = shards_for(root, folder, runtime.layout_of, emit)
+    begins = folder is None or not (folder / "QUERY").is_file()
+    kept = KeptState(bootstrap()) if bootstrap is not None and begins else None
+    shards = shards_for(root, folder if kept is None else kept.folder, runtime.layout_of, emit)
     plan = shards.plan
     sources = live_sources(plan.fragments)
     if not sources:
         raise PlanError("start: no source of this plan is live", "use collect(), or read it with cluster.stream(…).")
+    if kept is not None:
+        kept.check(plan, shards.root, emit, shards.before or shards_in(shards.root))
     chosen = sink_for(sink, runtime.session)
     with ExitStack() as held:
-        if folder is None and (memory is not None or not runtime.keeps_state):
+        if folder is None and (kept is not None or memory is not None or not runtime.keeps_state):
             folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
             held.callback(shutil.rmtree, folder, ignore_errors=True)
         fragments = {fragment.number: fragment for fragment in plan.fragments}
@@ -77,7 +81,10 @@ def prepare_live(
             MemoryLog()
             if folder is None
             else EpochLog(
-                folder, plan_as_json(plan, shards.root, f"{emit}, speculate" if speculate else emit), shards.before
+                folder,
+                plan_as_json(plan, shards.root, f"{emit}, speculate" if speculate else emit),
+                shards.before,
+                None if kept is None else kept.lay,
             )
         )
         held.callback(log.close)
