@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,10 @@ pytestmark = pytest.mark.spark
 
 def _windows(clicks: ShardedStream) -> ShardedStream:
     return clicks.rekey("k").redistribute().query(lambda s: s.hopping_window(50, 10).aggregate(n=sq.count()))
+
+
+def _points(clicks: ShardedStream) -> ShardedStream:
+    return clicks.query(lambda s: s.with_columns(t=sq.start()))
 
 
 def test_a_folder_in_epochs_gives_the_answer_of_one_run(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
@@ -90,6 +96,46 @@ def test_a_streaming_dataframe_gives_the_answer_of_one_run(spark_cluster: sq.Clu
     whole = pl.concat(given)
     assert whole.sort(whole.columns).equals(wanted)
     assert not spark_cluster.runtime.session.streams.active
+
+
+def test_a_stop_while_a_batch_waits_is_quiet(
+    spark_cluster: sq.Cluster,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(2):
+        pl.DataFrame({"t": [10 * number, 10 * number + 5], "k": [1, 2]}).write_parquet(folder / f"{number}.parquet")
+        os.utime(folder / f"{number}.parquet", (number, number))  # Spark takes the oldest first
+    reader = spark_cluster.runtime.session.readStream.schema("t long, k long").option("maxFilesPerTrigger", 1)
+    table = reader.parquet(str(folder))
+    given: list[pl.DataFrame] = []
+    is_called, may_return = threading.Event(), threading.Event()
+
+    def slow(frame: pl.DataFrame) -> None:
+        given.append(frame)
+        is_called.set()
+        may_return.wait()
+
+    query = _points(spark_cluster.stream(table, start="t")).start(slow, checkpoint=tmp_path / "ck", every="1ms")
+    assert is_called.wait(300)
+    # The next batch waits to be taken, and nobody will.
+    while not (tmp_path / "ck" / "tables" / "0" / "batches" / "1").is_dir():
+        time.sleep(0.01)
+    stopping = threading.Thread(target=query.stop)
+    stopping.start()
+    may_return.set()
+    stopping.join()
+    assert query.status() == "stopped"
+    captured = capfd.readouterr()
+    assert "ERROR" not in captured.err + captured.out
+    assert not caplog.records
+    assert not spark_cluster.runtime.session.streams.active
+    again = _points(spark_cluster.stream(table, start="t"))
+    again.start(given.append, checkpoint=tmp_path / "ck", until_now=True).wait()
+    assert sorted(pl.concat(given)["t"].to_list()) == [0, 5, 10, 15]
 
 
 def test_what_is_no_live_source_is_refused(spark_cluster: sq.Cluster) -> None:

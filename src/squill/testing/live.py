@@ -90,7 +90,7 @@ class LiveTest:
         A function of the inputs, as `cluster.stream` returns them, that returns the sharded query.
     inputs
         By name, in the order of the function's arguments.
-    shards, emit
+    shards, emit, speculate
         On how many shards, and in what form rows come out, as in `start`.
     now
         The time of day at the beginning.
@@ -126,6 +126,7 @@ class LiveTest:
         *,
         shards: int = 1,
         emit: str = "closed",
+        speculate: bool = False,
         now: dt.datetime = BEGINNING,
         memory: int | None = None,
     ) -> None:
@@ -133,6 +134,8 @@ class LiveTest:
         self._inputs = dict(inputs)
         self._emit = emit
         self._memory = memory
+        self._speculate = speculate
+        self._ended: set[str] = set()
         self._world = _Virtual(now)
         self._given: dict[int, pl.DataFrame] = {}
         self._fresh: list[pl.DataFrame] = []
@@ -152,8 +155,7 @@ class LiveTest:
 
     def push(self, name: str, rows: Any, *, partition: int = 0) -> None:
         """Give an input rows for the next epoch: a frame, a dict of columns, one row as a dict, or a list of rows."""
-        if name not in self._inputs:
-            raise PlanError(f"LiveTest: there is no input {name!r}", f"there are: {', '.join(self._inputs)}.")
+        self._check_open(name)
         count = self._inputs[name].partitions
         if partition not in range(count):
             raise PlanError(f"LiveTest: {name!r} has no partition {partition!r}", f"it has {count}, from 0 on.")
@@ -161,11 +163,22 @@ class LiveTest:
 
     def step(self) -> pl.DataFrame:
         """Run an epoch over what was pushed; return the rows that came out of it, those that the sink was given."""
-        return self._stepped(is_final=False)
+        return self._stepped()
 
-    def complete(self) -> pl.DataFrame:
-        """Let all inputs end and run the last epoch; return the rows that came out of it."""
-        return self._stepped(is_final=True)
+    def complete(self, name: str | None = None) -> pl.DataFrame:
+        """Let all inputs end, or one of them, and run an epoch; return the rows that came out of it."""
+        if name is None:
+            return self._stepped(is_final=True)
+        self._check_open(name)
+        rows = self._stepped(ended=(name,))
+        self._ended.add(name)
+        return rows
+
+    def _check_open(self, name: str) -> None:
+        if name not in self._inputs:
+            raise PlanError(f"LiveTest: there is no input {name!r}", f"there are: {', '.join(self._inputs)}.")
+        if name in self._ended:
+            raise PlanError(f"LiveTest: the input {name!r} has ended", "nothing follows complete(name).")
 
     def advance(self, duration: Duration) -> None:
         """Let the time of day pass, which `idle_after` and `progress.delay` go by; event time goes by the rows."""
@@ -243,16 +256,16 @@ class LiveTest:
             emit=self._emit,
             until_now=False,
             complete=True,
-            speculate=False,
+            speculate=self._speculate,
             bootstrap=None,
             memory=self._memory,
             outside=self._world,
         )
 
-    def _stepped(self, *, is_final: bool) -> pl.DataFrame:
+    def _stepped(self, *, is_final: bool = False, ended: Sequence[str] = ()) -> pl.DataFrame:
         self._fresh.clear()
         try:
-            self._live.step(is_final=is_final)
+            self._live.step(is_final=is_final, ended=ended)
         except BaseException:
             self._leave()
             raise

@@ -107,6 +107,47 @@ def test_an_idle_input_is_carried_along_as_the_time_of_day_passes() -> None:
         assert test.late.select("start", "late_by").rows() == [(50, 51)]
 
 
+def test_an_input_may_end_before_the_others() -> None:
+    inputs = {name: scripted(SCHEMA, start="t", disorder=sq.drop(), idle_after="1m") for name in ("clicks", "ads")}
+    with LiveTest(joined, inputs, shards=2) as test:
+        test.push("clicks", {"t": [1], "k": [1]})
+        test.push("ads", {"t": [2, 5], "k": [1, 2]})
+        assert test.step().is_empty()
+        test.advance("2m")
+        test.push("ads", {"t": [6], "k": [2]})
+        assert test.complete("ads").is_empty()
+        test.step()
+        assert test.progress.clock == 1  # clicks are idle, but nobody carries them to the end of time
+        test.restart()
+        with pytest.raises(PlanError, match=r"^LiveTest: the input 'ads' has ended\nHint: nothing follows"):
+            test.push("ads", {"t": [9], "k": [1]})
+        test.push("clicks", {"t": [50], "k": [1]})
+        assert test.step().rows() == [(2, 11, 1)]
+        test.push("clicks", {"t": [51], "k": [1]})
+        test.complete("clicks")
+        assert test.step().is_empty()
+        assert test.answer().rows() == [(2, 11, 1)]
+        assert test.late.is_empty()
+        test.restart()
+        assert test.complete().is_empty()
+
+
+def test_early_answers_are_made_good_across_a_restart() -> None:
+    with clicks_test(shards=2, emit="changes", speculate=True) as test:
+        test.push("clicks", {"t": [1, 2], "k": [1, 1]})
+        assert sorted(test.step().rows()) == [(10, 1, 1, 2), (20, -1, 1, 2)]
+        test.restart()
+        test.push("clicks", {"t": [3], "k": [1]})
+        test.fail("commit")
+        with pytest.raises(ScriptedFailure):
+            test.step()
+        test.restart()
+        assert sorted(test.step().rows()) == [(10, -1, 1, 2), (10, 1, 1, 3), (20, -1, 1, 3), (20, 1, 1, 2)]
+        assert test.complete().is_empty()
+        with pytest.raises(PlanError, match="a closed row is final, an early answer is not"):
+            clicks_test(speculate=True)
+
+
 def test_delay_goes_by_the_time_of_day() -> None:
     now = dt.datetime(2020, 1, 1, 12)
     seen = scripted({"t": pl.Datetime("us"), "k": pl.Int64}, start="t")

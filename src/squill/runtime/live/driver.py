@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time as wall
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -215,11 +215,15 @@ class LiveDriver:
 
     # -- one epoch ------------------------------------------------------------------------------------------
 
-    def step(self, *, is_final: bool = False) -> Done | None:
-        """Run an epoch over what is new; None when there is nothing, or when nothing came of it."""
+    def step(self, *, is_final: bool = False, ended: Collection[str] = ()) -> Done | None:
+        """Run an epoch over what is new; None when there is nothing, or when nothing came of it.
+
+        With `is_final` all inputs end with it, else those whose labels are `ended`.
+        """
         if self.position.is_final:
             return None
-        record = self._next(is_final=is_final)
+        ending = [number for number, item in self.sources.items() if is_final or item.label in ended]
+        record = self._next(ending)
         if record is None:
             return None
         self._divide_if_too_large()
@@ -263,8 +267,8 @@ class LiveDriver:
             return False
         return all(self.inputs[number].tells_offsets for number in record.news) and not record.last
 
-    def _next(self, *, is_final: bool) -> EpochRecord | None:
-        """Return what the next epoch reads; None when there is nothing to be done."""
+    def _next(self, ending: Sequence[int]) -> EpochRecord | None:
+        """Return what the next epoch, the last of inputs that end, reads; None when there is nothing to be done."""
         found: dict[int, News] = {}
         for number, item in self.inputs.items():
             news = item.news()
@@ -274,9 +278,9 @@ class LiveDriver:
                     self._times.had_news(number)
         clocks = self._times.carried(self._clocks())
         moved = clocks != self._clocks()
-        if not (found or is_final or self._behind or moved):
+        if not (found or ending or self._behind or moved):
             return None
-        last = tuple(self.inputs) if is_final else tuple(number for number, news in found.items() if news.is_last)
+        last = tuple(sorted({*ending, *(number for number, news in found.items() if news.is_last)}))
         return EpochRecord(
             number=self.position.epoch + 1,
             news={number: news.record for number, news in found.items()},
@@ -284,6 +288,10 @@ class LiveDriver:
             reaches={number: news.reaches for number, news in found.items() if news.reaches > MINUS_INFINITY},
             last=last,
         )
+
+    def _ends_all(self, record: EpochRecord) -> bool:
+        """Whether no input goes on after the epoch: it is the last of those that had not ended before."""
+        return all(number in record.last or clock == INFINITY for number, clock in self._clocks().items())
 
     def _tried(self, record: EpochRecord) -> list[ShardReport]:
         """Run the epoch; again where a worker died, whose shards come from the checkpoint then."""
@@ -324,8 +332,7 @@ class LiveDriver:
         files = [report.file for report in reports if report.file is not None]
         if self._early is None:
             return _Answer(rows, files)
-        is_final = set(record.last) >= set(self.inputs)
-        changes = self._early.difference(rows, [] if is_final else self._looked_ahead(record, reports))
+        changes = self._early.difference(rows, [] if self._ends_all(record) else self._looked_ahead(record, reports))
         order = self._sink.order(record.number, self._answers)
         if changes is None or order is None:
             return _Answer([] if changes is None else [changes], [])
@@ -476,7 +483,7 @@ class LiveDriver:
         if self._early is not None and self._answers is not None:
             early = self._early.keep(self._answers / f"{record.number:08}.early")
         offsets = None
-        is_final = set(record.last) >= set(self.inputs)
+        is_final = self._ends_all(record)
         if is_final or self._log.wants_offsets(record.number):
             # Before this epoch, whose own record says the rest: an input forgets nothing before the commit is there.
             offsets = {number: item.offset for number, item in self.inputs.items()}

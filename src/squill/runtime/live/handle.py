@@ -6,7 +6,7 @@ import datetime as dt
 import threading
 import time as wall
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -118,9 +118,9 @@ class LiveQuery:
         self._thread.start()
         return self
 
-    def step(self, *, is_final: bool = False) -> bool:
+    def step(self, *, is_final: bool = False, ended: Collection[str] = ()) -> bool:
         """Run one epoch on this thread, of a query that was not begun; return whether there was anything to do."""
-        done = self._driver.step(is_final=is_final)
+        done = self._driver.step(is_final=is_final, ended=ended)
         if done is not None:
             self._note(done)
         return done is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from squill.plan.nodes.live import LiveSource
 from squill.runtime.live.orders import Seen
 from squill.runtime.live.outside import Outside
-from squill.time import MINUS_INFINITY
+from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["InputTimes"]
 
@@ -38,7 +38,8 @@ class InputTimes:
             for number, source in self._sources.items()
             if source.idle_after is not None and now - self._last_news[number] > source.idle_after
         ]
-        awake = [clock for number, clock in clocks.items() if number not in idle]
+        # One that has ended is at the end of time, and nobody is to be carried there.
+        awake = [clock for number, clock in clocks.items() if number not in idle and clock < INFINITY]
         if not awake:
             return clocks
         return {number: max(clock, min(awake)) if number in idle else clock for number, clock in clocks.items()}

@@ -8,8 +8,10 @@ that had begun is run again with what it had.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,28 @@ from squill.runtime.spark.tables import written_files
 from squill.runtime.splits import splits_of
 
 __all__ = ["TableInput"]
+
+PAUSE_SECONDS = 0.005
+
+
+class _Stopped(Exception):  # noqa: N818  (it is what was asked for)
+    """What Spark is told of a batch that nobody takes any more; the batch will be given again.
+
+    By these words Spark knows a Python function that its own `stop` has interrupted, and logs no error.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the live query has ended\npy4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch\n"
+            ": java.lang.InterruptedException"
+        )
+
+
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], _Stopped)
+
+
+logging.getLogger("py4j.clientserver").addFilter(_is_worth_logging)
 
 
 class TableInput:
@@ -43,6 +67,14 @@ class TableInput:
 
     def _take_batch(self, table: Any, batch: int) -> None:
         """Hand a batch over and wait until it is committed; returning tells Spark that it is."""
+        try:
+            self._hand_over(table, batch)
+        except Exception:
+            if self._is_closed:
+                raise _Stopped from None
+            raise
+
+    def _hand_over(self, table: Any, batch: int) -> None:
         with self._changed:
             if batch <= self._last:
                 return
@@ -57,7 +89,7 @@ class TableInput:
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or batch <= self._last)
             if batch > self._last:
-                raise RuntimeError("the live query has ended; the batch will be given again")
+                raise _Stopped
 
     # -- what an input does -----------------------------------------------------------------------------------
 
@@ -102,8 +134,15 @@ class TableInput:
         return {"batch": self._last}
 
     def close(self) -> None:
+        """End Spark's query; one that waits for a batch to be taken is told to stop first, then that it was stopped."""
+        stopping = None
+        if self._query is not None and self._query.isActive:
+            stopping = threading.Thread(target=self._query.stop, name="squill-stop", daemon=True)
+            stopping.start()
+            while stopping.is_alive() and self._query.isActive:
+                time.sleep(PAUSE_SECONDS)
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        if self._query is not None:
-            self._query.stop()
+        if stopping is not None:
+            stopping.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -347,3 +348,21 @@ def test_nothing_is_left_of_a_query_that_failed(cluster: sq.Cluster, folder: Pat
     assert {item.ident for item in threading.enumerate()} <= before
     assert list((tmp_path / "out").iterdir()) == []
     assert not (tmp_path / "ck").exists()
+
+
+def test_a_query_is_completed_when_its_inputs_have_ended_one_after_the_other() -> None:
+    left, right = (sq.source({"t": pl.Int64, "k": pl.Int64}, start="t") for _ in range(2))
+    given: list[pl.DataFrame] = []
+    with sq.local(cores=1) as cluster:
+        streams = [cluster.stream(item).query(lambda s: s.with_duration(5)) for item in (left, right)]
+        joined = streams[0].query(streams[1], lambda one, other: one.join(other, on="k"))
+        with joined.start(given.append, every="1ms") as query:
+            left.push({"t": [1], "k": [1]})
+            left.complete()
+            while query.progress().epoch == 0:
+                time.sleep(0.001)
+            right.push({"t": [3], "k": [1]})
+            right.complete()
+            assert query.wait(60)
+    assert query.status() == "completed"
+    assert pl.concat(given).rows() == [(3, 6, 1)]
