@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
@@ -19,6 +22,7 @@ from squill.plan.rewrite.parallelise import parallelise
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.testing import LiveTest, Scripted, assert_same_events, scripted
+from squill.testing.live import MEMORY
 
 EMITS = ("closed", "changes")
 LONG: dict[str, Any] = {"d": "1000d", "ms": "100s", "us": "100s", "ns": "100s", "1": 100_000}
@@ -32,6 +36,7 @@ class Cut:
     ``stored``    the number of a source that stays a stored one.
     ``restarts``  now and then the query begins anew, from its checkpoint.
     ``grows``     once in between it begins anew on so many times the shards.
+    ``begins``    the first rows are stored ones, from whose state the query begins; not with `waits`.
     """
 
     seed: int
@@ -40,6 +45,7 @@ class Cut:
     stored: int = -1
     restarts: bool = False
     grows: int = 1
+    begins: bool = False
 
 
 class AsLive:
@@ -79,9 +85,27 @@ def run_live(stream: Stream, emit: str, cut: Cut) -> pl.DataFrame:
     """Run a query over its rows in random epochs; return the rows that the sink was given."""
     live = AsLive(stream, cut.stored)
     random = Random(cut.seed)
+    if cut.begins:
+        frames = live.frames()
+        counts = [random.randint(0, frame.height) for frame in frames]
+        with TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
+            stored = [frame.head(count) for frame, count in zip(frames, counts, strict=True)]
+            rest = [frame.tail(-count) if count else frame for frame, count in zip(frames, counts, strict=True)]
+            with sq.local(cores=1) as cluster:
+                streams = [cluster.from_frame(item, start="start", end="end", shards=cut.shards) for item in stored]
+                dataset = live.query(*streams).to_storage(Path(folder) / "ds", keep_state=True)
+            final = pl.concat([pl.read_parquet(path) for path in dataset.paths])
+            given = _run_epochs(live, rest, emit, cut, random, dataset)
+            return pl.concat([final, given]) if given.width else final
+    return _run_epochs(live, live.frames(), emit, cut, random)
+
+
+def _run_epochs(
+    live: AsLive, frames: list[pl.DataFrame], emit: str, cut: Cut, random: Random, begin: Any = None
+) -> pl.DataFrame:
     inputs: dict[str, Scripted] = {}
     parts: dict[str, list[tuple[int, pl.DataFrame]]] = {}
-    for number, frame in enumerate(live.frames()):
+    for number, frame in enumerate(frames):
         name = f"in{number}"
         options: dict[str, Any] = {"end": "end", "partitions": 3, "idle_after": None}
         if cut.waits:
@@ -94,7 +118,7 @@ def run_live(stream: Stream, emit: str, cut: Cut) -> pl.DataFrame:
         inputs[name] = scripted(frame.schema, start="start", **options)
         parts[name] = _cut(frame, random)
     grows_at = random.randint(1, 3) if cut.grows > 1 else 0
-    with LiveTest(live.query, inputs, shards=cut.shards, emit=emit) as test:
+    with LiveTest(live.query, inputs, shards=cut.shards, emit=emit, bootstrap=begin) as test:
         while any(parts.values()):
             for name in random.sample(sorted(parts), random.randint(1, len(parts))):
                 for partition, part in _taken(parts[name], random):

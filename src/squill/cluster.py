@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,11 +17,12 @@ from squill import ingest
 from squill.errors import PlanError
 from squill.plan.build import live
 from squill.plan.build.movement import checked_shards, split
+from squill.plan.build.refresh import refresh_of
 from squill.plan.build.sources import table_source
 from squill.plan.events import throw
 from squill.plan.expressions import IntoExpression
 from squill.plan.layout import Layout
-from squill.plan.live import Partitions
+from squill.plan.live import Partitions, Refresh
 from squill.plan.nodes import Disorder, FileSource, FrameSource
 from squill.plan.nodes.sources import KEEP_LATE
 from squill.plan.rewrite.parallelise import parallelise
@@ -126,6 +128,7 @@ class Cluster:
         duration: Duration | None = None,
         unique: Names = None,
         trust: bool = False,
+        refresh: Duration | None = None,
     ) -> ShardedStream:
         """Return the rows of files, of which each of `shards` shards reads its own parts; see `squill.scan`.
 
@@ -133,6 +136,10 @@ class Cluster:
         files that hold quotation marks, which are not cut; nor are files of a source with `packed=` columns, of
         which equal keys stay on one shard. A dataset, as `to_storage` writes it, comes with its key, on as many
         shards as it was written by unless `shards` says otherwise.
+
+        Beside live inputs a stored one is read once; a table without times is read again every `refresh`, such as
+        "10m" of the wall clock. Rows that are gone then end at the query's time, new ones begin there, all others go
+        on. In a plan that is not live `refresh` means nothing.
         """
         stream = ingest.scan(
             paths,
@@ -148,7 +155,7 @@ class Cluster:
             unique=unique,
             trust=trust,
         )
-        return self._split(stream, shards, "scan")
+        return self._split(stream, shards, "scan", refresh_of(refresh, stream.plan, paths, format))
 
     def from_spark(
         self,
@@ -224,11 +231,15 @@ class Cluster:
         """Look at what the executors have; return it as text, or raise with what is to be installed there."""
         return self._runtime.check()
 
-    def _split(self, stream: Stream, shards: int | None, operator: str) -> ShardedStream:
+    def _split(
+        self, stream: Stream, shards: int | None, operator: str, refresh: Refresh | None = None
+    ) -> ShardedStream:
         stored = stream.plan.stored if isinstance(stream.plan, (FileSource, FrameSource)) else None
         if stored is None:
-            return ShardedStream(self, split(stream.plan, self.layout(shards, operator)))
+            return ShardedStream(self, split(stream.plan, self.layout(shards, operator), refresh))
         layout = self.layout(stored.shards if shards is None else shards, operator)
+        if refresh is not None:  # where a key's rows are may be another shard with the next reading
+            return ShardedStream(self, split(replace(stream.plan, stored=None), layout, refresh), stored.keys)  # type: ignore[call-arg]
         return ShardedStream(self, split(stream.plan, layout), stored.keys)
 
     def layout(self, shards: int | None = None, operator: str = "layout") -> Layout:

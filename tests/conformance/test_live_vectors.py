@@ -35,3 +35,13 @@ def test_epochs_give_the_answer_of_one_run(name: str, emit: str) -> None:
     expected = stream.collect()
     for cut in cuts(emit):
         assert_live_gives(stream, emit, cut, expected)
+
+
+@pytest.mark.faults
+@pytest.mark.filterwarnings("ignore:detect. the functions of the pattern run as plain Python")
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_that_begins_from_stored_rows_gives_the_answer_of_one_run(name: str) -> None:
+    stream = QUERIES[name].stream(CASES[name])
+    expected = stream.collect()
+    for cut in (Cut(seed=5, begins=True), Cut(seed=6, shards=3, begins=True, restarts=True)):
+        assert_live_gives(stream, "closed", cut, expected)

@@ -92,6 +92,18 @@ def test_two_live_inputs(name: str, stored: int) -> None:
     agrees()
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("name", TWO)
+def test_two_inputs_that_go_on_from_stored_rows(name: str) -> None:
+    @settings(max_examples=10, deadline=None, suppress_health_check=SLOW)
+    @given(Frame, Frame, st.integers(0, 1 << 30), st.sampled_from([1, 3]))
+    def agrees(one: pl.DataFrame, other: pl.DataFrame, seed: int, shards: int) -> None:
+        query = TWO[name](sq.from_frame(one, start="t", end="u"), sq.from_frame(other, start="t", end="u"))
+        assert_same_live(query, "closed", Cut(seed=seed, shards=shards, begins=True))
+
+    agrees()
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_rows_per_window_come_in_the_order_of_their_windows(shards: int) -> None:
     rows = sq.from_frame({"t": [1, 5, 12, 14, 29], "k": [1, 2, 1, 2, 1]}, start="t")

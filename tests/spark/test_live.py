@@ -74,6 +74,21 @@ def test_a_query_goes_on_from_a_run_over_stored_rows(spark_cluster: sq.Cluster, 
     assert [frame.sort(frame.columns).equals(wanted) for frame in found] == [True, True]
 
 
+def test_a_table_is_read_again(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    given: list[pl.DataFrame] = []
+    for number, name in enumerate(["a", "A"]):
+        pl.DataFrame({"k": [1, 2], "name": [name, "b"]}).write_parquet(tmp_path / "names.parquet")
+        seen = pl.DataFrame({"t": [10 * number, 10 * number + 5], "k": [1, 2]})
+        seen.write_parquet(tmp_path / "in" / f"{number}.parquet")
+        clicks = spark_cluster.stream(tmp_path / "in", start="t").rekey("k").redistribute()
+        table = spark_cluster.scan(tmp_path / "names.parquet", refresh="0s").rekey("k").redistribute()
+        query = clicks.query(table, lambda s, r: s.with_duration(3).join(r))
+        query.start(given.append, checkpoint=tmp_path / "ck", until_now=True, complete=name == "A").wait()
+        assert number or pl.concat(given).rows() == [(0, 3, 1, "a")]  # it holds nothing back
+    assert sorted(pl.concat(given).rows()) == [(0, 3, 1, "a"), (5, 8, 2, "b"), (10, 13, 1, "A"), (15, 18, 2, "b")]
+
+
 def test_a_streaming_dataframe_gives_the_answer_of_one_run(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -45,6 +45,16 @@ def table() -> Stream:
     return sq.from_frame({"price": [1]})
 
 
+def cluster() -> sq.Cluster:
+    return sq.local(cores=1)
+
+
+def tagged() -> str:
+    """Write a table with a column of lists; return its path."""
+    pl.DataFrame({"k": [1], "tags": [["a"]]}).write_parquet("tags.parquet")
+    return "tags.parquet"
+
+
 def pushed(*rows: tuple[int, int]) -> PushedSource:
     """Return a connected source of (t, x) into which rows have been pushed."""
     source = sq.source({"t": pl.Int64, "x": pl.Int64}, start="t")
@@ -396,6 +406,16 @@ CASES: dict[str, Callable[[], object]] = {
     "snapshot_apply_fails_on_no_rows": lambda: stream().snapshot_apply(broken),
     "snapshot_apply_gives_no_frame": lambda: stream().snapshot_apply(len),
     "snapshot_apply_with_an_odd_schema": lambda: stream().snapshot_apply(broken, schema="n"),  # type: ignore[arg-type]
+    "bootstrap_of_a_number": lambda: cluster().stream(pushed()).query(lambda s: s).start(print, bootstrap=5),
+    "bootstrap_of_an_unknown_dataset": lambda: (
+        cluster().stream(pushed()).query(lambda s: s).start(print, bootstrap="no-such-dataset")
+    ),
+    "keep_state_without_times": lambda: cluster().from_frame({"x": [1]}).to_storage("out", keep_state=True),
+    "keep_state_of_pushed_rows": lambda: cluster().stream(pushed()).to_storage("out", keep_state=True),
+    "refresh_of_rows_with_times": lambda: cluster().scan(tagged(), start="k", refresh="1m"),
+    "refresh_of_lists": lambda: cluster().scan(tagged(), refresh="1m"),
+    "refresh_without_a_unit": lambda: cluster().scan(tagged(), refresh=5),
+    "keep_state_of_text": lambda: cluster().from_frame({"x": [1]}).to_storage("out", keep_state="yes"),  # type: ignore[arg-type]
     "asof_join_negative_tolerance": lambda: stream().asof_join(stream(), on="customer", tolerance=-1),
     "asof_join_tolerance_with_a_unit": lambda: stream().asof_join(stream(), on="customer", tolerance="5m"),
     "asof_join_tolerance_without_a_unit": lambda: days().asof_join(days(), on="price", tolerance=3),

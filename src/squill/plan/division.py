@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from squill.plan.fragments import Channel, Fragment
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Source, TwoInputs
+from squill.plan.nodes.live import RefreshedSource
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.placement import Placement, moved, placement_after
 from squill.plan.routing import FLAT, MulticastRouting
@@ -129,6 +130,8 @@ class _Analysis:
                 raise IndivisibleError("multicast names its shards by number")
             # Without a key all rows are on the first shard, and stay there.
             return moved(None, routing) if routing.columns or routing.verb == "broadcast" else None
+        if isinstance(node, RefreshedSource):
+            raise IndivisibleError(f"{node.label!r} is read again, and its changes go to the shards that have its rows")
         stored = node.stored if isinstance(node, (FileSource, FrameSource)) else None
         if stored is not None and stored.placed_by is not None and stored.shards == self._fragment.layout.shards:
             raise IndivisibleError(f"{node.label!r} is read as it is placed, on {stored.shards} shards")

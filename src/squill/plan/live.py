@@ -8,7 +8,7 @@ from typing import Any
 
 from squill.errors import PlanError
 
-__all__ = ["Partitions", "PushedRows", "StoredRows", "StreamingTable", "WatchedFolder", "partitions"]
+__all__ = ["Partitions", "PushedRows", "Refresh", "StoredRows", "StreamingTable", "WatchedFolder", "partitions"]
 
 Offset = Any
 """Whatever JSON can say: a number, a text, a list or a dict of these."""
@@ -47,6 +47,15 @@ class StreamingTable:
     """A streaming table of the runtime's own, such as a streaming DataFrame of Spark."""
 
     table: Any = field(compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refresh:
+    """That a stored table is read again every so many `seconds`; `paths` and `format` are as the user gave them."""
+
+    seconds: float
+    paths: Any
+    format: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

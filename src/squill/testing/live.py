@@ -92,6 +92,8 @@ class LiveTest:
         By name, in the order of the function's arguments.
     shards, emit, speculate
         On how many shards, and in what form rows come out, as in `start`.
+    bootstrap
+        The dataset that the query begins from, as in `start`.
     now
         The time of day at the beginning.
     memory
@@ -127,6 +129,7 @@ class LiveTest:
         shards: int = 1,
         emit: str = "closed",
         speculate: bool = False,
+        bootstrap: Any = None,
         now: dt.datetime = BEGINNING,
         memory: int | None = None,
     ) -> None:
@@ -135,6 +138,7 @@ class LiveTest:
         self._emit = emit
         self._memory = memory
         self._speculate = speculate
+        self._bootstrap = bootstrap
         self._ended: set[str] = set()
         self._world = _Virtual(now)
         self._given: dict[int, pl.DataFrame] = {}
@@ -257,7 +261,7 @@ class LiveTest:
             until_now=False,
             complete=True,
             speculate=self._speculate,
-            bootstrap=None,
+            bootstrap=self._bootstrap,
             memory=self._memory,
             outside=self._world,
         )

@@ -11,6 +11,7 @@ from squill.errors import PlanError
 from squill.plan.build.aggregation import group_keys
 from squill.plan.expressions import Expression, bind
 from squill.plan.layout import Layout
+from squill.plan.live import Refresh
 from squill.plan.node import Node
 from squill.plan.nodes import Select, Source, WaitForEnds, Where
 from squill.plan.nodes.movement import Move, Split
@@ -55,8 +56,8 @@ class Target:
         self.arguments: dict[str, Any] = {"layout": layout, "scope": self.scope, "channel": channel}
 
 
-def split(node: Node, layout: Layout) -> Node:
-    return Split(parent=node, layout=layout)
+def split(node: Node, layout: Layout, refresh: Refresh | None = None) -> Node:
+    return Split(parent=node, layout=layout, refresh=refresh)
 
 
 def rekey(node: Node, columns: Sequence[object], named: Mapping[str, object]) -> tuple[Node, tuple[str, ...]]:

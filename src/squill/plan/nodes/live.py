@@ -8,7 +8,7 @@ from typing import Any
 from squill.plan.expressions import Expression
 from squill.plan.nodes.sources import KEEP_LATE, Disorder, FileSource, GivenSource, Source
 
-__all__ = ["AnyInput", "LiveSource"]
+__all__ = ["AnyInput", "LiveSource", "RefreshedSource"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,20 @@ class LiveSource(FileSource):
     def details(self) -> str:
         shown = f"live {self.format}, {Source.details(self)}, {self.disorder.policy}"
         return shown if self.read is None else f"{shown}, read=[{', '.join(self.read)}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshedSource(GivenSource):
+    """A stored table that is read again now and then: its rows live from the reading that has them to one that has not.
+
+    ``live``  the `Refresh` that says how often.
+    """
+
+    live: Any = field(compare=False)
+    live_id: int
+
+    def details(self) -> str:
+        return f"{self.label}, read again, {len(self.schema)} columns"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from squill.plan.codec import Codec
 from squill.plan.layout import Layout
+from squill.plan.live import Refresh
 from squill.plan.node import UnaryNode
 from squill.plan.nodes.sources import GivenSource
 from squill.plan.routing import Routing
@@ -21,9 +22,10 @@ __all__ = ["Move", "ShardInput", "Split"]
 
 @dataclass(frozen=True, kw_only=True)
 class Split(UnaryNode):
-    """Cut a stored source into parts, one for each shard of `layout`."""
+    """Cut a stored source into parts, one for each shard of `layout`; in a live plan it may be read again."""
 
     layout: Layout
+    refresh: Refresh | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ again.
 ``host``     the shards that one process holds, with their states
 ``postbox``  rows on their way from one wave to the next, in memory or in files
 ``inputs``   what is new: files in a folder, partitions, pushed rows
+``refreshed``  tables that are read again
 ``log``      the checkpoint folder: what each epoch reads, what was committed
 ``outputs``  the rows of an epoch on their way to the sink
 ``sinks``    functions, folders, tables, the console

@@ -24,7 +24,7 @@ from squill.plan.rebuild import substitute
 from squill.runtime.live.driver import plan_as_json
 from squill.runtime.live.host import state_folder
 from squill.runtime.live.inputs import live_sources
-from squill.runtime.live.log import Commit, check_query, last_commit, write_beginning, write_query
+from squill.runtime.live.log import READINGS, Commit, check_query, last_commit, write_beginning, write_query
 from squill.runtime.stored_answer import sync_to_disk
 
 __all__ = ["Bootstrap", "KeptState", "seal"]
@@ -81,12 +81,17 @@ class KeptState:
                 for name in (version.manifest, *read_manifest(source, version.manifest).files):
                     _link(source / name, target / name)
                 sync_to_disk(target)
+            for item in (self.folder / READINGS).glob("*"):
+                (checkpoint / READINGS).mkdir(exist_ok=True)
+                _link(item, checkpoint / READINGS / item.name)
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"start: the state of {self._name} cannot be taken over: {error}",
                 "restore the dataset's folder from a copy, or make the dataset again.",
             ) from error
-        write_beginning(checkpoint, Commit(number=0, states=last.states, clocks=last.clocks, offsets={}))
+        write_beginning(
+            checkpoint, Commit(number=0, states=last.states, clocks=last.clocks, readings=last.readings, offsets={})
+        )
 
 
 def _over_any_inputs(plan: ShardedPlan, root: Node, emit: str) -> Any:

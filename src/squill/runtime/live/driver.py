@@ -22,7 +22,8 @@ from squill.engine.state.versions import Version
 from squill.errors import CheckpointError, ShardError
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.node import Node
-from squill.plan.nodes.live import LiveSource
+from squill.plan.nodes import Source
+from squill.plan.nodes.live import LiveSource, RefreshedSource
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.relayout import shards_in
 from squill.runtime.live.delivery import Delivery
@@ -30,8 +31,9 @@ from squill.runtime.live.early import EarlyAnswers
 from squill.runtime.live.host import LivePlan, answer_frame, write_answer
 from squill.runtime.live.inputs import LiveInput, News, live_sources
 from squill.runtime.live.log import Commit, EpochRecord, MemoryLog
-from squill.runtime.live.orders import LiveRead, Moved, Origin, Seen, ShardOrder, ShardReport
+from squill.runtime.live.orders import LiveRead, Moved, Origin, RefreshRead, ShardOrder, ShardReport
 from squill.runtime.live.outside import Outside, World
+from squill.runtime.live.refreshed import Reading, RefreshedInput, refreshed_sources
 from squill.runtime.live.runner import Runner
 from squill.runtime.live.shards import Growth, LayoutOf, Shards
 from squill.runtime.live.sinks import Sink
@@ -80,6 +82,7 @@ class _Position:
     clocks: dict[int, int] = field(default_factory=dict)
     late: dict[int, int] = field(default_factory=dict)
     peaks: dict[int, dict[int, int]] = field(default_factory=dict)
+    readings: dict[int, Any] = field(default_factory=dict)
     is_final: bool = False
 
 
@@ -123,6 +126,11 @@ class LiveDriver:
         self.inputs = dict(inputs)
         self.sources = dict(enumerate(live_sources(plan.fragments).values()))
         self._number_of = {source.live_id: number for number, source in self.sources.items()}
+        tables = list(enumerate(refreshed_sources(plan.fragments).items()))
+        self._tables = {number: RefreshedInput(source, number, log.folder) for number, (_, source) in tables}
+        self._table_of = {live_id: number for number, (live_id, _) in tables}
+        self._told = MINUS_INFINITY
+        """How far the tables' time has come in all shards."""
         self._behind = False
         self._take(shards)
         self._times = InputTimes(self.sources, self._outside)
@@ -161,8 +169,11 @@ class LiveDriver:
                 dict(last.clocks),
                 dict(last.late),
                 {number: dict(peaks) for number, peaks in last.peaks.items()},
+                dict(last.readings),
                 last.is_final,
             )
+            for number, reading in last.readings.items():
+                self._tables[number].restore(Reading.from_json(reading))
             self._behind = True
             if self._early is not None:
                 self._early.restore(last.early)
@@ -180,6 +191,8 @@ class LiveDriver:
     def _take_note(self, record: EpochRecord, commit: Commit) -> None:
         for number, news in record.news.items():
             self.inputs[number].taken(news, commit.reached.get(number, {}))
+        for number, reading in record.readings.items():
+            self._tables[number].taken(Reading.from_json(reading))
 
     @property
     def last_frame(self) -> pl.DataFrame | None:
@@ -278,7 +291,14 @@ class LiveDriver:
                     self._times.had_news(number)
         clocks = self._times.carried(self._clocks())
         moved = clocks != self._clocks()
-        if not (found or ending or self._behind or moved):
+        readings: dict[int, Any] = {}
+        for number, table in self._tables.items():
+            # The first reading is of the first epoch, which begins when there is something to read beside it.
+            if table.last is not None or found or ending:
+                reading = table.due(self._outside.now(), min(clocks.values()))
+                if reading is not None:
+                    readings[number] = reading.to_json()
+        if not (found or ending or self._behind or moved or readings):
             return None
         last = tuple(sorted({*ending, *(number for number, news in found.items() if news.is_last)}))
         return EpochRecord(
@@ -287,6 +307,7 @@ class LiveDriver:
             clocks=clocks,
             reaches={number: news.reaches for number, news in found.items() if news.reaches > MINUS_INFINITY},
             last=last,
+            readings=readings,
         )
 
     def _ends_all(self, record: EpochRecord) -> bool:
@@ -308,16 +329,17 @@ class LiveDriver:
         reports: list[ShardReport] = []
         runs: dict[tuple[int, int], list[tuple[int, Any]]] = {}
         portions = self._portions(record)
+        self._outside.about_to("read")
+        known = self._read(record, portions)
+        self._told = min((record.clocks if known is None else known).values(), default=INFINITY)
         for wave in self._waves:
             orders = [
                 self._order(record, fragment, shard, portions, runs)
                 for fragment in wave
                 for shard in range(fragment.layout.shards)
             ]
-            self._outside.about_to("read")
-            seen = self._runner.read(orders)
             self._outside.about_to("work")
-            until = self._until(record, orders, seen) if seen is not None else [{} for _ in orders]
+            until = [{} if known is None else self._until(order, known) for order in orders]
             for report in self._runner.work(orders, until):
                 reports.append(report)
                 for (channel, receiver), run in report.runs.items():
@@ -325,6 +347,24 @@ class LiveDriver:
                 for (channel, receiver), clock in report.told.items():
                     self._sent[channel, report.shard, receiver] = clock
         return reports
+
+    def _read(self, record: EpochRecord, portions: Mapping[tuple[int, int], Sequence[Any]]) -> dict[int, int] | None:
+        """Let all shards take what is new of live inputs; return how far these have come, where reading tells."""
+        orders = [
+            self._order(record, fragment, shard, portions, {})
+            for fragment in self._plan.fragments
+            if any(isinstance(source, LiveSource) for source in self._leaves[fragment.number])
+            for shard in range(fragment.layout.shards)
+        ]
+        seen = self._runner.read(orders)
+        if seen is None:
+            return None
+        found = [
+            (self._input_of(order.fragment, leaf), item)
+            for order, each in zip(orders, seen, strict=True)
+            for leaf, item in each.items()
+        ]
+        return self._times.come_to(record.clocks, self.position.peaks, found)[0]
 
     def _answered(self, record: EpochRecord, reports: Sequence[ShardReport]) -> _Answer:
         """Return what the sink is to be given: the shards' own rows and files, or with early answers the difference."""
@@ -352,11 +392,9 @@ class LiveDriver:
                     epoch=record.number,
                     before=versions[fragment.number, shard],
                     inputs={
-                        leaf: Moved(runs=runs.get((source.channel, shard), []), clock=INFINITY)
-                        if isinstance(source, ShardInput)
-                        else LiveRead(clock=MINUS_INFINITY, is_last=True)
+                        leaf: _to_the_end(source, runs, shard)
                         for leaf, source in enumerate(self._leaves[fragment.number])
-                        if isinstance(source, (ShardInput, LiveSource))
+                        if isinstance(source, (ShardInput, LiveSource, RefreshedSource))
                     },
                     ahead=True,
                 )
@@ -409,6 +447,8 @@ class LiveDriver:
                     reaches=record.reaches.get(number, MINUS_INFINITY),
                     is_last=number in record.last,
                 )
+            elif isinstance(source, RefreshedSource):
+                inputs[leaf] = self._refresh(record, source, shard, fragment.layout.shards)
             elif before is None and origin is None:
                 inputs[leaf] = splits_of(source, fragment.layout.shards)[shard]
         is_answer = not fragment.outputs and self._early is None
@@ -427,6 +467,14 @@ class LiveDriver:
         origin = None if version is None else Origin(shard=whole, version=version)
         return version if shard == whole else None, origin
 
+    def _refresh(self, record: EpochRecord, source: RefreshedSource, shard: int, shards: int) -> RefreshRead:
+        number = self._table_of[source.live_id]
+        reading, portion = record.readings.get(number), None
+        if reading is not None:
+            portion = self._tables[number].portion(Reading.from_json(reading), shard, shards)
+        clock = min(record.clocks.values(), default=INFINITY)
+        return RefreshRead(clock=clock, portion=portion, is_last=self._ends_all(record))
+
     def _clock_for(self, number: int, receiver: int) -> int:
         """Return the least clock of those who send to a shard."""
         channel = self._plan.channels[number]
@@ -434,20 +482,15 @@ class LiveDriver:
         producers = [shard for shard in range(sender.layout.shards) if receiver in channel.routing.targets(shard)]
         return min((self._sent.get((number, shard, receiver), MINUS_INFINITY) for shard in producers), default=INFINITY)
 
-    def _until(
-        self, record: EpochRecord, orders: Sequence[ShardOrder], seen: Sequence[Mapping[int, Seen]]
-    ) -> list[dict[int, int]]:
-        """Return for each order how far its live leaves have come, by what all shards have read."""
-        found = [
-            (self._input_of(order.fragment, leaf), item)
-            for order, each in zip(orders, seen, strict=True)
-            for leaf, item in each.items()
-        ]
-        clocks, _ = self._times.come_to(record.clocks, self.position.peaks, found)
-        return [
-            {leaf: clocks[self._input_of(order.fragment, leaf)] for leaf in known}
-            for order, known in zip(orders, seen, strict=True)
-        ]
+    def _until(self, order: ShardOrder, clocks: Mapping[int, int]) -> dict[int, int]:
+        """Return how far the live leaves of a shard have come; a table that is read again goes with the slowest."""
+        found: dict[int, int] = {}
+        for leaf, item in order.inputs.items():
+            if isinstance(item, LiveRead):
+                found[leaf] = clocks[self._input_of(order.fragment, leaf)]
+            elif isinstance(item, RefreshRead):
+                found[leaf] = min(clocks.values())
+        return found
 
     def _input_of(self, fragment: int, leaf: int) -> int:
         source = self._leaves[fragment][leaf]
@@ -479,6 +522,8 @@ class LiveDriver:
                 number = self._input_of(report.fragment, leaf)
                 late[number] = late.get(number, 0) + found.count
         behind = any(least[number] < clocks[number] for number in least)
+        behind = behind or (bool(self._tables) and self._told < min(clocks.values()))
+        readings = {**self.position.readings, **record.readings}
         early = None
         if self._early is not None and self._answers is not None:
             early = self._early.keep(self._answers / f"{record.number:08}.early")
@@ -489,7 +534,7 @@ class LiveDriver:
             offsets = {number: item.offset for number, item in self.inputs.items()}
         commit = Commit(
             number=record.number, states=states, clocks=clocks, reached=reached, files=tuple(answer.files),
-            offsets=offsets, early=early, late=late, peaks=peaks,
+            offsets=offsets, early=early, late=late, peaks=peaks, readings=readings,
             rows=sum(report.rows_read for report in reports), is_final=is_final,
         )  # fmt: skip
         self._log.commit(commit)
@@ -498,7 +543,7 @@ class LiveDriver:
             for older in self._answers.glob("*.early"):
                 if str(older) != early:
                     older.unlink(missing_ok=True)
-        self.position = _Position(record.number, states, clocks, late, peaks, is_final)
+        self.position = _Position(record.number, states, clocks, late, peaks, readings, is_final)
         self._divided = {}
         self._behind = behind and not is_final
         for report in reports:
@@ -526,6 +571,15 @@ class LiveDriver:
             state_rows=sum(report.state_rows for report in reports),
             loads=sum(report.was_loaded for report in reports),
         )
+
+
+def _to_the_end(source: Source, runs: Mapping[tuple[int, int], Sequence[Any]], shard: int) -> Any:
+    """Return what a copy of a shard reads if all inputs end here."""
+    if isinstance(source, ShardInput):
+        return Moved(runs=runs.get((source.channel, shard), []), clock=INFINITY)
+    if isinstance(source, RefreshedSource):
+        return RefreshRead(clock=MINUS_INFINITY, is_last=True)
+    return LiveRead(clock=MINUS_INFINITY, is_last=True)
 
 
 def _waves(plan: ShardedPlan) -> list[list[Fragment]]:

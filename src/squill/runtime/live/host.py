@@ -99,28 +99,30 @@ class ShardHost:
         return max(1, self._memory // max(self._sizes.values()))
 
     def read(self, order: ShardOrder, checkpoint: Checkpoint) -> dict[int, Seen]:
-        """Let a shard take what is new; return how far each live input has come in it, by leaf."""
+        """Let a shard take what is new of live inputs; return how far each has come in it, by leaf."""
 
         def step() -> dict[int, Seen]:
             checkpoint()
             if not order.reads:
                 return {}  # it need not be here before it works
             shard = self._ready(order).shard
-            shard.read(order)
+            shard.read_live(order)
             return shard.seen
 
         return self._guarded(order, step)
 
     def work(self, order: ShardOrder, until: dict[int, int], postbox: Postbox, checkpoint: Checkpoint) -> ShardReport:
-        """Let a shard that has read work; return its report. Its next state is written when this returns."""
+        """Let a shard that has read its live inputs take all others and work; return its report.
+
+        Its next state is written when this returns.
+        """
 
         def step() -> ShardReport:
             held = self._held.get(order.place) if order.reads else self._ready(order)
             if held is None:
                 raise InternalError(f"shard {order.place} works before it has read")
             shard, rows = held.shard, None
-            if not order.reads:
-                shard.read(order)
+            shard.read_rest(order)
             has_work = shard.has_news(order, until)
             with postbox:
                 if has_work:

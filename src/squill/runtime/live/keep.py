@@ -9,6 +9,7 @@ import polars as pl
 
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
+from squill.plan.build.refresh import with_refreshed
 from squill.plan.fragments import fragments_of
 from squill.plan.node import Node
 from squill.plan.placement import layout_of
@@ -29,6 +30,7 @@ EMIT = "closed"
 def run_with_state(runtime: Runtime, root: Node, rows: Path, state: Path, file_format: str) -> list[Receipt]:
     """Run the plan; write the rows that are final to `rows`, in files of shards and epochs, the rest to `state`."""
     state.parent.mkdir(exist_ok=True)
+    root = with_refreshed(root)
     sink = FolderSink(Folder(path=str(rows), format=file_format))
     query = prepare_live(
         root,

@@ -6,6 +6,7 @@
 ``commits/00000007``   that epoch 7 counts: the shards, the versions of all states, the clocks, the files of its answer
 ``state/1-0/``         the versions of the state of fragment 1, shard 0 (see ``engine/state/versions``)
 ``answers/``           rows on their way to a sink
+``readings/``          tables that are read again, as they were read last
 
 Everything is written under another name first and renamed, so that what is there is whole.
 """
@@ -27,8 +28,16 @@ from squill.runtime.driver_lock import DriverLock
 from squill.runtime.stored_answer import sync_to_disk
 
 __all__ = [
-    "Commit", "EpochLog", "EpochRecord", "MemoryLog", "check_query", "last_commit", "shards_of_checkpoint",
-    "write_beginning", "write_query",
+    "READINGS",
+    "Commit",
+    "EpochLog",
+    "EpochRecord",
+    "MemoryLog",
+    "check_query",
+    "last_commit",
+    "shards_of_checkpoint",
+    "write_beginning",
+    "write_query",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -37,6 +46,8 @@ FORMAT = 1
 KEPT = 50
 """So many epochs behind the last one stay, for people to look at."""
 FOLDERS = ("epochs", "commits", "state", "answers")
+READINGS = "readings"
+"""The folder of the tables that are read again."""
 UNFINISHED = ".beginning"
 """There while the states that a query begins with are copied."""
 BASE_EVERY = 20
@@ -45,13 +56,17 @@ BASE_EVERY = 20
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """What an epoch reads: by input what is new, and the inputs' clocks before it."""
+    """What an epoch reads: by input what is new, and the inputs' clocks before it.
+
+    ``readings``  by table that is read again, as JSON says it: the reading whose changes enter.
+    """
 
     number: int
     news: Mapping[int, Any]
     clocks: Mapping[int, int]
     reaches: Mapping[int, int] = field(default_factory=dict)
     last: tuple[int, ...] = ()
+    readings: Mapping[int, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +81,7 @@ class Commit:
     ``late``     by input: how many rows were late so far.
     ``early``    the file of the early answer that the sink has, if it is given any.
     ``peaks``    by input of partitions: the latest start in each.
+    ``readings``  by table that is read again: the last reading that counts.
     """
 
     number: int
@@ -77,6 +93,7 @@ class Commit:
     late: Mapping[int, int] = field(default_factory=dict)
     peaks: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     early: str | None = None
+    readings: Mapping[int, Any] = field(default_factory=dict)
     rows: int = 0
     is_final: bool = False
 
@@ -142,7 +159,7 @@ class EpochLog(MemoryLog):
         whose = self.folder / "QUERY"
         unfinished = self.folder / UNFINISHED
         if not whose.exists():
-            ours = {"LOCK", "QUERY.part", *((UNFINISHED, *FOLDERS) if unfinished.exists() else ())}
+            ours = {"LOCK", "QUERY.part", *((UNFINISHED, READINGS, *FOLDERS) if unfinished.exists() else ())}
             strangers = sorted(item.name for item in self.folder.iterdir() if item.name not in ours)
             if strangers:
                 raise CheckpointError(
@@ -165,7 +182,7 @@ class EpochLog(MemoryLog):
     def _begin_folder(self, whose: Path, unfinished: Path) -> None:
         """Write what the query begins with, then whose it is: from then on it is a checkpoint."""
         if unfinished.exists():  # of a process that died here
-            for name in FOLDERS:
+            for name in (*FOLDERS, READINGS):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
         if self._lay is not None:
             unfinished.touch()
@@ -332,7 +349,7 @@ def _ints(given: Mapping[str, Any]) -> dict[int, Any]:
 def _record_to(record: EpochRecord) -> Any:
     return {
         "number": record.number, "news": dict(record.news), "clocks": dict(record.clocks),
-        "reaches": dict(record.reaches), "last": list(record.last),
+        "reaches": dict(record.reaches), "last": list(record.last), "readings": dict(record.readings),
     }  # fmt: skip
 
 
@@ -343,6 +360,7 @@ def _record_from(found: Any) -> EpochRecord:
         clocks=_ints(found["clocks"]),
         reaches=_ints(found["reaches"]),
         last=tuple(found["last"]),
+        readings=_ints(found.get("readings", {})),
     )
 
 
@@ -357,6 +375,7 @@ def _commit_to(commit: Commit) -> Any:
         "late": dict(commit.late),
         "peaks": {number: dict(peaks) for number, peaks in commit.peaks.items()},
         "early": commit.early,
+        "readings": dict(commit.readings),
         "rows": commit.rows,
         "final": commit.is_final,
     }
@@ -373,6 +392,7 @@ def _commit_from(found: Any) -> Commit:
         late=_ints(found["late"]),
         peaks={number: _ints(peaks) for number, peaks in _ints(found["peaks"]).items()},
         early=found["early"],
+        readings=_ints(found.get("readings", {})),
         rows=found["rows"],
         is_final=found["final"],
     )

@@ -12,7 +12,7 @@ from squill.engine.batch import Batch
 from squill.engine.state.versions import Version
 from squill.time import MINUS_INFINITY
 
-__all__ = ["Late", "LiveRead", "Moved", "Origin", "OutputOrder", "Seen", "ShardOrder", "ShardReport"]
+__all__ = ["Late", "LiveRead", "Moved", "Origin", "OutputOrder", "RefreshRead", "Seen", "ShardOrder", "ShardReport"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,20 @@ class Moved:
 
     runs: Sequence[Any]
     clock: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshRead:
+    """What a shard takes of a table that is read again.
+
+    ``clock``    the query's time before the epoch.
+    ``portion``  what has changed with a new reading; None when there is none.
+    ``is_last``  there will be no other reading.
+    """
+
+    clock: int
+    portion: Any = None
+    is_last: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ __all__ = ["MOMENTS", "Outside", "World"]
 
 MOMENTS = ("begin", "read", "work", "commit", "deliver")
 """What an epoch is about to do: it is written down what it reads; shards read; they work; it is committed; the sink
-is given the rows. "read" and "work" come once for each wave."""
+is given the rows. "work" comes once for each wave."""
 
 
 class Outside(Protocol):

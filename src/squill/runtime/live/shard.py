@@ -17,10 +17,12 @@ from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.division import Division
 from squill.plan.fragments import Fragment
+from squill.plan.nodes.live import RefreshedSource
 from squill.runtime.live.leaves import Leaf, LiveLeaf, leaf_for
-from squill.runtime.live.orders import Late, Seen, ShardOrder
+from squill.runtime.live.orders import Late, LiveRead, Seen, ShardOrder
 from squill.runtime.live.parts import Nowhere, Parted, put_sieves, take_part
 from squill.runtime.live.postbox import Postbox
+from squill.runtime.live.refreshed import RefreshedLeaf
 from squill.runtime.machine import one_sink
 from squill.runtime.threads import Checkpoint
 
@@ -50,14 +52,29 @@ class LiveShard:
         self._answer = None if fragment.outputs else answer_sink(fragment, emit)
         sinks: list[Operator] = [*self._scatters] if self._answer is None else [self._answer]
         self._pipeline = compile_plan(fragment.root, one_sink(fragment, sinks))
-        self._leaves: list[Leaf] = [leaf_for(source) for source, _ in self._pipeline.entries]
+        self._leaves: list[Leaf] = [
+            RefreshedLeaf(source) if isinstance(source, RefreshedSource) else leaf_for(source)
+            for source, _ in self._pipeline.entries
+        ]
 
     # -- an epoch -------------------------------------------------------------------------------------------
 
     def read(self, order: ShardOrder) -> None:
         """Take what the order says is new."""
+        self.read_live(order)
+        self.read_rest(order)
+
+    def read_live(self, order: ShardOrder) -> None:
+        """Take what is new of live inputs, so that everybody knows how far these have come."""
         for number, given in order.inputs.items():
-            self._leaves[number].read(given)
+            if isinstance(given, LiveRead):
+                self._leaves[number].read(given)
+
+    def read_rest(self, order: ShardOrder) -> None:
+        """Take all the rest."""
+        for number, given in order.inputs.items():
+            if not isinstance(given, LiveRead):
+                self._leaves[number].read(given)
 
     @property
     def seen(self) -> dict[int, Seen]:

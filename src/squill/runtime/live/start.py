@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from squill.errors import PlanError
+from squill.plan.build.refresh import with_refreshed
 from squill.plan.build.sources import wall_seconds
 from squill.plan.node import Node
 from squill.plan.relayout import shards_in
@@ -57,7 +58,7 @@ def prepare_live(
     folder = None if checkpoint is None else Path(checkpoint).absolute()
     begins = folder is None or not (folder / "QUERY").is_file()
     kept = KeptState(bootstrap()) if bootstrap is not None and begins else None
-    shards = shards_for(root, folder if kept is None else kept.folder, runtime.layout_of, emit)
+    shards = shards_for(with_refreshed(root), folder if kept is None else kept.folder, runtime.layout_of, emit)
     plan = shards.plan
     sources = live_sources(plan.fragments)
     if not sources:
