@@ -121,7 +121,7 @@ def test_equal_rows_and_nulls_are_counted(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize("moment", ["begin", "read", "work", "commit", "deliver"])
+@pytest.mark.parametrize("moment", ["begin", "work", "deliver"])
 def test_the_reading_that_counted_survives(table: Path, moment: str) -> None:
     with LiveTest(named(table, 2), clicks(), shards=2) as test:
         test.push("clicks", {"t": [1, 2], "k": [1, 2]})
