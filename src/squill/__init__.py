@@ -6,7 +6,7 @@ continuously over live data.
 
 from polars import col
 
-from squill import errors
+from squill import errors, progress
 from squill.cluster import Cluster, local, resume, spark
 from squill.ingest import (
     adjust,
@@ -82,6 +82,7 @@ __all__ = [
     "percentile",
     "point",
     "product",
+    "progress",
     "punctuation",
     "resume",
     "scan",

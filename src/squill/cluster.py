@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from squill.catalog import Catalog, RunRecord
     from squill.plan.dataset import Dataset
     from squill.runtime.datasets import Datasets
+    from squill.runtime.progressive.answers import EarlyAnswers
     from squill.runtime.resume import Resumed
     from squill.runtime.run_folder import Order, RunFolder
     from squill.runtime.runs import Runs
@@ -310,6 +311,19 @@ class Cluster:
         if not isinstance(stream, Stream):
             raise PlanError(f"{operator}: {type(stream).__name__} is not a Stream", "give sq.scan(…).where(…) ")
         return ShardedStream(self, parallelise(stream._outside(), self.layout(), self.layout(1)))
+
+    def early_answers(self, stream: Stream, assignment: Any, *, coarsen: int | None, until: Any) -> EarlyAnswers:
+        """Let the shards share the work of a progressive query: `stream.progressive(…, on=cluster)`."""
+        from squill.runtime.progressive.start import start_progressive
+
+        return start_progressive(
+            stream._outside(),
+            assignment,
+            coarsen=coarsen,
+            until=until,
+            runtime=self._runtime,
+            sharded=lambda node: parallelise(node, self.layout(), self.layout(1)),
+        )
 
     def _go_on(self, folder: RunFolder, order: Order) -> Resumed:
         from squill.runtime.resume import go_on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
@@ -26,8 +26,11 @@ from squill.time import Duration, TimeType
 
 if TYPE_CHECKING:
     from squill.cluster import Cluster
+    from squill.plan.assignment import Assignment
     from squill.runtime.collect import Run
     from squill.runtime.live.handle import LiveQuery
+    from squill.runtime.progressive.answers import EarlyAnswers
+    from squill.runtime.progressive.early import EarlyAnswer
 
 __all__ = ["ShardedStream"]
 
@@ -302,6 +305,21 @@ class ShardedStream:
             )
         find = None if given is None else lambda: self._cluster.stored.found(given, "start: bootstrap")
         return prepare_live(self._ready(), self._cluster.runtime, sink, bootstrap=find, **options)
+
+    def progressive(
+        self,
+        assignment: Assignment | Mapping[str, Assignment],
+        *,
+        coarsen: int | None = None,
+        until: Callable[[EarlyAnswer], object] | float | None = None,
+    ) -> EarlyAnswers:
+        """Answer the plan over ever more of its rows while its shards run; see `Stream.progressive`.
+
+        The answers do not depend on how many shards there are. It needs a cluster of `sq.local(…)`.
+        """
+        from squill.runtime.progressive.start import start_progressive
+
+        return start_progressive(self._ready(), assignment, coarsen=coarsen, until=until, runtime=self._cluster.runtime)
 
     def to_spark(self) -> Any:
         """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""

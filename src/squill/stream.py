@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from squill.cluster import Cluster
     from squill.engine.arrow_function import ArrowFunction
     from squill.engine.subscription import Subscription
+    from squill.plan.assignment import Assignment
+    from squill.runtime.progressive.answers import EarlyAnswers
+    from squill.runtime.progressive.early import EarlyAnswer
 
 __all__ = ["Stream"]
 
@@ -627,6 +630,42 @@ class Stream:
         from squill.engine.subscription import subscribe
 
         return subscribe(self._outside(), fn, emit, speculate=speculate, restore=restore, timer=timer)
+
+    def progressive(
+        self,
+        assignment: Assignment | Mapping[str, Assignment],
+        *,
+        coarsen: int | None = None,
+        until: Callable[[EarlyAnswer], object] | float | None = None,
+        on: Cluster | None = None,
+    ) -> EarlyAnswers:
+        """Answer the query over ever more of its rows; each answer is exactly that of the rows which are there.
+
+        `assignment` says when rows come, one for all inputs or one for each by its name; see `squill.progress`. There
+        is one answer per step, also when nothing changed; the last is the answer over all rows. An early answer has
+        `progress`, `fraction` (of the rows), `frame`, `changes` since the one before, `is_final`, `elapsed` and
+        `provenance()`. `coarsen=b` makes every progress point a multiple of b: starts floored, ends raised.
+        `until` stops: a function of the early answer, or a number of seconds; the answer at which it does is the last.
+        Leaving the loop stops the query and frees what it holds.
+
+        A query over time takes `sq.progress.hashed(…)` of columns that all its keys contain. With `on` the shards of a
+        local cluster share the work; the answers are the same.
+
+        Examples
+        --------
+        >>> clicks = sq.from_frame({"user": [1, 2, 3, 4], "ad": ["a", "b", "a", "a"]})
+        >>> for early in clicks.group_aggregate("ad", n=sq.count()).progressive(sq.progress.rows(2)):
+        ...     print(early.progress, early.fraction, early.is_final, early.frame.rows())
+        0 0.5 False [('a', 1), ('b', 1)]
+        1 1.0 True [('a', 3), ('b', 1)]
+        """
+        from squill.runtime.progressive.start import start_progressive
+
+        if on is None:
+            return start_progressive(self._outside(), assignment, coarsen=coarsen, until=until)
+        from squill.cluster import checked_cluster
+
+        return checked_cluster(on, "progressive").early_answers(self, assignment, coarsen=coarsen, until=until)
 
     def _outside(self) -> Node:
         if self._group is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
@@ -19,7 +19,7 @@ from squill.errors import DurationError, TimeOverflowError, TimeTypeError
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
-__all__ = ["INFINITY", "MINUS_INFINITY", "Duration", "TimeType"]
+__all__ = ["INFINITY", "MINUS_INFINITY", "PROGRESS", "Duration", "ProgressType", "TimeType"]
 
 INFINITY = 2**63 - 1
 MINUS_INFINITY = -(2**63) + 1
@@ -56,6 +56,9 @@ class TimeType:
     """
 
     dtype: pl.DataType
+
+    orders_rows: ClassVar[bool] = True
+    """Whether an earlier start comes first where rows need an order, as for `first` and `collect_list`."""
 
     @classmethod
     def of(cls, dtype: PolarsDataType, column: str = "start") -> TimeType:
@@ -166,6 +169,15 @@ class TimeType:
         except OverflowError:
             return f"{ticks} ({self.unit} since 1970)"
         return str(moment.date() if self.unit == "d" else moment)
+
+
+class ProgressType(TimeType):
+    """The type of progress in the place of time: of relational rows it says when they are there, not in which order."""
+
+    orders_rows: ClassVar[bool] = False
+
+
+PROGRESS = ProgressType(pl.Int64())
 
 
 def _checked(ticks: int, what: str) -> int:

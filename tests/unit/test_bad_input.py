@@ -55,6 +55,15 @@ def tagged() -> str:
     return "tags.parquet"
 
 
+def sampled(columns: dict[str, list[Any]]) -> Stream:
+    return sq.from_frame(columns, name="samples")
+
+
+def two_tables() -> Stream:
+    clicks = sq.from_frame({"u": [1, 2], "x": [1, 2]}, name="clicks")
+    return clicks.join(sq.from_frame({"u": [1, 2], "name": ["a", "b"]}, name="users"), on="u")
+
+
 def pushed(*rows: tuple[int, int]) -> PushedSource:
     """Return a connected source of (t, x) into which rows have been pushed."""
     source = sq.source({"t": pl.Int64, "x": pl.Int64}, start="t")
@@ -432,6 +441,43 @@ CASES: dict[str, Callable[[], object]] = {
     "asof_join_key_types": lambda: stream().asof_join(stream(), left_on="price", right_on="customer"),
     "asof_join_different_times": lambda: stream().asof_join(days(), on="price"),
     "asof_join_with_a_frame": lambda: stream().asof_join(pl.DataFrame({"price": [1]}), on="price"),  # type: ignore[arg-type]
+    "progress_no_rows": lambda: sq.progress.rows(0),
+    "progress_no_steps": lambda: sq.progress.hashed("customer", steps=0),
+    "progress_no_fractions": lambda: sq.progress.fractions(0),
+    "progress_shrinking_ratio": lambda: sq.progress.exponential(10, 0.5),
+    "progress_no_columns": lambda: sq.progress.hashed([], steps=3),
+    "progress_strata_of_nothing": lambda: sq.progress.stratified("customer", 0),
+    "progressive_no_assignment": lambda: table().progressive(3),  # type: ignore[arg-type]
+    "progressive_coarsen": lambda: table().progressive(sq.progress.rows(1), coarsen=0),
+    "progressive_until": lambda: table().progressive(sq.progress.rows(1), until="soon"),  # type: ignore[arg-type]
+    "progressive_wrong_column": lambda: table().progressive(sq.progress.hashed("prise", 3)),
+    "progressive_text_points": lambda: sampled({"p": ["a"]}).progressive(sq.progress.columns("p")),
+    "progressive_null_point": lambda: list(sampled({"p": [1, None]}).progressive(sq.progress.columns("p"))),
+    "progressive_negative_point": lambda: list(sampled({"p": [0, -1]}).progressive(sq.progress.columns("p"))),
+    "progressive_ends_before": lambda: list(
+        sampled({"p": [0, 5], "q": [1, 4]}).progressive(sq.progress.columns("p", "q"))
+    ),
+    "progressive_missing_input": lambda: two_tables().progressive({"clicks": sq.progress.rows(1)}),
+    "progressive_unknown_input": lambda: two_tables().progressive(
+        {"clicks": sq.progress.rows(1), "user": sq.progress.rows(1)}
+    ),
+    "progressive_input_of_no_assignment": lambda: two_tables().progressive({"clicks": 3, "users": 4}),  # type: ignore[dict-item]
+    "progressive_unequal_hash_columns": lambda: two_tables().progressive(
+        {"clicks": sq.progress.hashed(["u", "x"], 3), "users": sq.progress.hashed("u", 3)}
+    ),
+    "progressive_unequal_hash_types": lambda: two_tables().progressive(
+        {"clicks": sq.progress.hashed("u", 3), "users": sq.progress.hashed("name", 3)}
+    ),
+    "progressive_unequal_hash_steps": lambda: two_tables().progressive(
+        {"clicks": sq.progress.hashed("u", 3), "users": sq.progress.hashed("u", 4)}
+    ),
+    "progressive_over_time_by_rows": lambda: stream().progressive(sq.progress.rows(1)),
+    "progressive_over_time_ungrouped": lambda: stream().count().progressive(sq.progress.hashed("customer", 3)),
+    "progressive_pushed": lambda: sq.source({"t": pl.Int64}, start="t").progressive(sq.progress.rows(1)),
+    "progressive_no_such_row": lambda: next(table().progressive(sq.progress.rows(1))).provenance({"price": 7}),
+    "progressive_changes_named_diff": lambda: (
+        next(sq.from_frame({"diff": [1]}).progressive(sq.progress.rows(1))).changes
+    ),
 }
 
 

@@ -12,14 +12,16 @@ from squill.plan.nodes.sources import Source
 PUBLIC = """
 Cluster ShardedStream Stream adjust aggregate_fn codec col collect_list count count_distinct count_not_null drop end
 end_edge errors first folder from_events from_frame from_json interval last local max mean min partitions pattern
-percentile point product punctuation resume scan source spark start start_edge std sum table throw top_k var warm
+percentile point product progress punctuation resume scan source spark start start_edge std sum table throw top_k var
+warm
 """
 METHODS = """
 aggregate alter_lifetime as_arrow_function asof_join cast_time chop clip collect collect_events consecutive_pairs count
 count_window detect distinct drop explain extend first followed_by group_aggregate group_apply hopping_window join last
-map_batches max mean min operator per_window plan point_at_end product quantize rename schema select select_many
-session_window sessionize share shift sliding_window snapshot_apply std stitch subscribe sum time to_ipc to_json
-to_parquet tumbling_window union var wait_for_ends where where_exists where_not_exists with_columns with_duration
+map_batches max mean min operator per_window plan point_at_end product progressive quantize rename schema select
+select_many session_window sessionize share shift sliding_window snapshot_apply std stitch subscribe sum time to_ipc
+to_json to_parquet tumbling_window union var wait_for_ends where where_exists where_not_exists with_columns
+with_duration
 """
 
 

@@ -25,7 +25,7 @@ from squill.engine.columns import joined, read_only, taken
 from squill.engine.kernels.gather import words_at
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["DEFAULT_BATCH_ROWS", "LARGE_BATCH_ROWS", "Batch", "Int64s", "endless"]
+__all__ = ["DEFAULT_BATCH_ROWS", "LARGE_BATCH_ROWS", "Batch", "Int64s", "before_time", "endless"]
 
 DEFAULT_BATCH_ROWS = 65_536
 LARGE_BATCH_ROWS = 4_194_304
@@ -50,6 +50,11 @@ def _shared(value: int, size: int) -> Int64s:
 def endless(size: int) -> Int64s:
     """Return `size` infinities, read-only and shared: the ends of start edges."""
     return _shared(INFINITY, size)
+
+
+def before_time(size: int) -> Int64s:
+    """Return `size` minus infinities, read-only and shared: the starts of relational rows."""
+    return _shared(MINUS_INFINITY, size)
 
 
 def _words_at(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -204,6 +209,6 @@ class Batch:
     @staticmethod
     def relational(columns: dict[str, pl.Series], size: int) -> Batch:
         """Return rows that are alive at every instant; their times are shared, not stored."""
-        batch = Batch(_shared(MINUS_INFINITY, size), INFINITY, columns)
+        batch = Batch(before_time(size), INFINITY, columns)
         batch.is_timeless = True
         return batch

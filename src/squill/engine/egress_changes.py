@@ -16,12 +16,12 @@ from squill.errors import PlanError
 from squill.plan.node import Node
 from squill.time import INFINITY
 
-__all__ = ["ChangesSink", "change_frame"]
+__all__ = ["ChangeRowsSink", "ChangesSink", "change_frame"]
 
 CHANGE_COLUMNS = ("time", "diff")
 
 
-class ChangesSink(Operator):
+class ChangeRowsSink(Operator):
     """Holds the changes of the instant that the clock stands at, and the ends that are not due.
 
     Changes at t leave once the clock is past t: until then a −1 may follow, which goes before every +1.
@@ -30,12 +30,6 @@ class ChangesSink(Operator):
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
-        for name in CHANGE_COLUMNS:
-            if name in node.schema:
-                raise PlanError(
-                    f'subscribe: a column called {name!r} is there already, where emit="changes" puts its own',
-                    f'rename it before, or use emit="closed"; for instance .rename({{{name!r}: "{name}_value"}}).',
-                )
         self._queue = TimeQueue()
         self._ready: list[Batch] = []
 
@@ -53,13 +47,8 @@ class ChangesSink(Operator):
         if due is not None:
             self._ready.append(_in_order(due))
 
-    def take(self) -> pl.DataFrame | None:
-        """Return the changes that are final and were not taken yet; None when there are none."""
-        rows = self.take_rows()
-        return None if rows is None else change_frame(rows, self.node)
-
     def take_rows(self) -> Batch | None:
-        """Return the same as `take` as (time, diff, payload)."""
+        """Return the changes that are final and were not taken yet, as (time, diff, payload); None for none."""
         if not self._ready:
             return None
         rows = Batch.concat(self._ready)
@@ -83,6 +72,24 @@ class ChangesSink(Operator):
     @property
     def state_rows(self) -> int:
         return len(self._queue)
+
+
+class ChangesSink(ChangeRowsSink):
+    """The same for subscribers, who get frames."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        for name in CHANGE_COLUMNS:
+            if name in node.schema:
+                raise PlanError(
+                    f'subscribe: a column called {name!r} is there already, where emit="changes" puts its own',
+                    f'rename it before, or use emit="closed"; for instance .rename({{{name!r}: "{name}_value"}}).',
+                )
+
+    def take(self) -> pl.DataFrame | None:
+        """Return the changes that are final and were not taken yet; None when there are none."""
+        rows = self.take_rows()
+        return None if rows is None else change_frame(rows, self.node)
 
 
 def change_frame(rows: Batch, node: Node) -> pl.DataFrame:

@@ -28,7 +28,7 @@ from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
 from squill.time import MINUS_INFINITY
 
-__all__ = ["file_batches", "parts_of", "pieces_of"]
+__all__ = ["file_batches", "frames_of", "parts_of", "pieces_of"]
 
 PIECE_ROWS = 65_536
 """Row groups smaller than this count as one, of which no more is known than its earliest time."""
@@ -49,7 +49,7 @@ def _relational(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
     reader = RowReader(source)
     for part in parts_of(source):
         _begin(reader, source, part)
-        for frame in _frames(source, part):
+        for frame in frames_of(source, part):
             yield from cut(reader.read(_columns(frame), frame.height), batch_rows)
 
 
@@ -65,7 +65,7 @@ def _in_order(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
     assert source.time is not None
     for part in parts_of(source):
         _begin(reader, source, part)
-        for frame in _frames(source, part):
+        for frame in frames_of(source, part):
             batch = reader.read(_columns(frame), frame.height)
             if not len(batch):
                 continue
@@ -95,7 +95,7 @@ def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
         ends = list(accumulate(piece.size or 0 for piece, _ in stretch))
         # A piece may have no rows that are kept; the time after it is known all the same.
         held, until, rows = Batch.empty(dict(source.schema)), MINUS_INFINITY, 0
-        for frame in _frames(source, whole):
+        for frame in frames_of(source, whole):
             yield held, until
             held = reader.read(_columns(frame), frame.height)
             rows += frame.height
@@ -149,7 +149,8 @@ def _pieces_of_part(part: FilePart, source: FileSource) -> list[FilePart]:
     return [FilePart(part.path, piece.first, piece.rows, piece.low) for piece in joined_groups(mine, PIECE_ROWS)]
 
 
-def _frames(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
+def frames_of(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a part as they stand, in pieces: the columns that are needed, filtered."""
     try:
         if source.format in TYPED and not (is_local(part.path) and (part.is_whole or source.format == "parquet")):
             yield from _from_arrow(source, part)

@@ -21,6 +21,7 @@ from squill.errors import InternalError, PlanError, SourceStateError
 from squill.plan.events import Event
 from squill.plan.node import Node, walk
 from squill.plan.nodes import EventsSource, FileSource, FrameSource, PushSource, Source
+from squill.plan.nodes.progress import ProgressSource
 from squill.plan.rewrite import rewrite
 from squill.time import INFINITY
 
@@ -38,6 +39,10 @@ def source_arrivals(source: Source, batch_rows: int) -> Iterator[Arrival]:
             from squill.engine.files import file_batches
 
             return file_batches(source, batch_rows)
+        case ProgressSource():
+            from squill.engine.progress.ingress import progress_batches
+
+            return progress_batches(source, batch_rows)
         case PushSource():
             raise SourceStateError(
                 f"source {source.label!r} is pushed by the program: it has no end to collect up to",

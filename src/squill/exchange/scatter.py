@@ -9,7 +9,7 @@ from squill.engine.batch import Batch
 from squill.engine.operator import EDGES, Belongs, Operator, OperatorState
 from squill.exchange.routers import Router
 from squill.plan.node import Node
-from squill.time import INFINITY
+from squill.time import INFINITY, ProgressType
 
 __all__ = ["Outbox", "ScatterSink"]
 
@@ -42,6 +42,8 @@ class ScatterSink(Operator):
         super().__init__(node)
         self._router = router
         self._outbox = outbox
+        # Somebody waits for the answer at each progress point, and a row that is held holds it back.
+        self._is_progress = isinstance(node.time, ProgressType)
         self._held: list[list[Batch]] = [[] for _ in router.lanes]
         self._held_rows = [0] * len(router.lanes)
 
@@ -55,7 +57,7 @@ class ScatterSink(Operator):
 
     def advance(self, t: int, port: int = 0) -> None:
         self.clock = t
-        if t == INFINITY:
+        if t == INFINITY or self._is_progress:
             self.flush()
         else:
             self._tell(t)

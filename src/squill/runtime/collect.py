@@ -22,7 +22,7 @@ from squill.runtime.runtime import Runtime
 from squill.runtime.threads import Checkpoint, run_on_threads
 from squill.runtime.ticket import RunTicket
 
-__all__ = ["Run", "collect", "run"]
+__all__ = ["Run", "answer_frame", "collect", "run"]
 
 ROWS_PER_THREAD = 1 << 18
 """With fewer a thread costs more than it spares."""
@@ -45,7 +45,7 @@ def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool, ticket: RunTicke
     """Run the plan and return its rows, ordered by start; with `sort` by start, end, then the columns."""
     with progress_bar() as bar:
         receipts = runtime.run(plan, CollectAnswer(), bar, ticket=ticket)
-    frame = _answer(receipts, plan)
+    frame = answer_frame(receipts, plan)
     if sort and frame.width:
         frame = frame.sort(frame.columns, nulls_last=False)
     return decoded(frame, plan.answer.root.codecs)
@@ -57,11 +57,11 @@ def run(runtime: Runtime, plan: ShardedPlan, ticket: RunTicket) -> Run:
     begin = time.perf_counter()
     with progress_bar() as bar:
         receipts = runtime.run(plan, CollectAnswer(), bar, works=works, ticket=ticket)
-    frame = decoded(_answer(receipts, plan), plan.answer.root.codecs)
+    frame = decoded(answer_frame(receipts, plan), plan.answer.root.codecs)
     return Run(frame, RunReport(works, time.perf_counter() - begin), ticket.id)
 
 
-def _answer(receipts: list[Receipt], plan: ShardedPlan) -> pl.DataFrame:
+def answer_frame(receipts: list[Receipt], plan: ShardedPlan) -> pl.DataFrame:
     """Return the rows of all shards, merged; the receipts are used up, so that no row is held twice for long."""
     node = plan.answer.root
     rows = sum(len(piece) for receipt in receipts for piece in receipt.pieces)

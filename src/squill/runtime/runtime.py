@@ -28,10 +28,12 @@ class Runtime(Protocol):
 
     ``can_go_on``    whether it can go on with a run that another driver began.
     ``keeps_state``  whether the shards of a live query stay where they are, so that they need no checkpoint.
+    ``gives_early_answers``  whether the answer's changes reach the driver while a plan runs.
     """
 
     can_go_on: bool
     keeps_state: bool
+    gives_early_answers: bool
 
     @property
     def shards(self) -> int:

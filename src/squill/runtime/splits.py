@@ -19,10 +19,12 @@ from squill.plan.node import Node
 from squill.plan.nodes import EventsSource, FilePart, FileSource, FrameSource, Source
 from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.movement import ShardInput
+from squill.plan.nodes.progress import ProgressSource
 from squill.plan.rebuild import substitute
 from squill.plan.stages import Stage
 from squill.runtime.file_splits import split_files
 from squill.runtime.hosts import HostsOf, Nearby
+from squill.runtime.progress_splits import split_progress
 from squill.runtime.shares import dealt, neighbours, split_rows
 
 __all__ = [
@@ -60,6 +62,8 @@ def splits_of(source: Source, shards: int, nearby: Nearby | None = None, machine
         return [_part_of_files(source, parts, nearby) for parts in parts_of]
     if isinstance(source, FileSource):
         return [_part_of_files(source, parts, nearby) for parts in split_files(source, shards, nearby, machines)]
+    if isinstance(source, ProgressSource):
+        return split_progress(source, _ranges_of_frame, shards)
     if isinstance(source, EventsSource) and shards == 1:
         return [source]
     raise InternalError(f"{source.name} cannot be split")

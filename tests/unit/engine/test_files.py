@@ -93,26 +93,26 @@ def test_rows_leave_before_later_pieces_are_read(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(files, "PIECE_ROWS", 100)
     node = source_of(sq.scan(written(tmp_path, "parquet", FRAME.sort("t")), start="t"))
     read: list[str] = []
-    frames = files._frames
+    frames = files.frames_of
 
     def noted(source: FileSource, piece: FilePart) -> Iterator[pl.DataFrame]:
         read.append(piece.path)
         return frames(source, piece)
 
-    monkeypatch.setattr(files, "_frames", noted)
+    monkeypatch.setattr(files, "frames_of", noted)
     next(files.file_batches(node, 10))
     assert len(read) == 1
 
 
 def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[FilePart]:
     read: list[FilePart] = []
-    frames = files._frames
+    frames = files.frames_of
 
     def noted(source: FileSource, piece: FilePart) -> Iterator[pl.DataFrame]:
         read.append(piece)
         return frames(source, piece)
 
-    monkeypatch.setattr(files, "_frames", noted)
+    monkeypatch.setattr(files, "frames_of", noted)
     return read
 
 

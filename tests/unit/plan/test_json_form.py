@@ -16,6 +16,7 @@ from squill.errors import NotRowWiseError, PlanError
 from squill.plan.json_form import KINDS, OF_A_PROCESS
 from squill.plan.node import Node, walk
 from squill.plan.nodes.movement import Move, ShardInput, Split
+from squill.plan.nodes.progress import ProgressSource
 from squill.plan.nodes.sources import FedSource, GivenSource, Source
 from squill.plan.nodes.two_inputs import TwoInputs
 
@@ -34,13 +35,13 @@ def changed(stream: sq.Stream, change: Any) -> str:
 
 def test_every_node_that_users_make_has_a_form_or_a_reason() -> None:
     abstract = {Source, GivenSource, TwoInputs}
-    sharded = {Split, Move, ShardInput, FedSource}
+    made_by_runtimes = {Split, Move, ShardInput, FedSource, ProgressSource}
 
     def below(kind: type[Node]) -> set[type[Node]]:
         return {kind}.union(*(below(item) for item in kind.__subclasses__() if item.__module__.startswith("squill")))
 
     concrete = {kind for kind in below(Node) if not kind.__subclasses__() or kind.__name__ == "FileSource"}
-    assert concrete - abstract - sharded == {
+    assert concrete - abstract - made_by_runtimes == {
         kind for kind in (*KINDS.values(), *OF_A_PROCESS) if issubclass(kind, Node)
     }
 

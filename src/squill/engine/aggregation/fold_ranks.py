@@ -27,6 +27,7 @@ from squill.engine.kernels.arrange import CELL_SIZE, CHANGE_SIZE, GROUP_SIZE, ar
 from squill.engine.multiset import Multisets
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
+from squill.engine.row_starts import row_starts
 from squill.errors import InternalError
 from squill.plan.aggregates import BoundAggregate
 
@@ -283,7 +284,7 @@ def take_rows(fold: Fold, codes: RowCodes, inputs: Sequence[pl.Series], batch: B
     """Make the codes of a batch; `inputs` are the fold's own and the `order_by` after them."""
     own = len(inputs) - len(fold.call.order_by)
     trailing = [series for series, item in zip(inputs[:own], fold.inputs, strict=False) if item.uses_end]
-    start = pl.Series(np.minimum(batch.sync, batch.other))
+    start = pl.Series(row_starts(batch, fold.context.time))
     codes.take(batch, [start, *inputs[own:]], trailing=trailing)
 
 

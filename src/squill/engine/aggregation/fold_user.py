@@ -31,6 +31,7 @@ from squill.engine.columns import read_only, series_from, valid_of, values_and_v
 from squill.engine.kernels import fold_user as kernels
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
+from squill.engine.row_starts import row_starts
 from squill.errors import PlanError, UserFunctionError
 from squill.plan.aggregates import BoundAggregate, UserAggregate
 
@@ -194,7 +195,7 @@ class ChangeFold(Fold):
     def prepare(self, inputs: Sequence[pl.Series], batch: Batch, slots: Array) -> list[Column]:
         valid = no_nulls(inputs, len(batch))
         numbers = [_numbers(series, kind) for series, kind in zip(inputs, self._user.inputs, strict=True)]
-        return [(np.minimum(batch.sync, batch.other), valid), *((values, valid) for values in numbers)]
+        return [(row_starts(batch, self.context.time), valid), *((values, valid) for values in numbers)]
 
     def ensure_slots(self, capacity: int) -> None:
         held = len(self._states[0])
@@ -238,7 +239,7 @@ class RowFold(Fold):
         if self._owns_codes:
             take_rows(self, self._codes, inputs, batch)
         own = inputs[: len(self._values)]
-        self._codes.add(self._times, pl.Series(np.minimum(batch.sync, batch.other)))
+        self._codes.add(self._times, pl.Series(row_starts(batch, self.context.time)))
         for column, series in zip(self._values, own, strict=True):
             self._codes.add(column, series)
         return [(self._codes.codes, no_nulls(own, len(batch)))]

@@ -22,6 +22,7 @@ from squill.plan.expression_text import serialise
 from squill.plan.expressions import Expression
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema
+from squill.time import TimeType
 
 __all__ = ["Fold", "FoldContext", "fold_for", "register_fold"]
 
@@ -31,9 +32,10 @@ Array = npt.NDArray[Any]
 class FoldContext:
     """What a fold may know of the stream it works on."""
 
-    def __init__(self, payload: Schema, properties: Properties) -> None:
+    def __init__(self, payload: Schema, properties: Properties, time: TimeType | None = None) -> None:
         self.payload = payload
         self.properties = properties
+        self.time = time
         self.shared: dict[object, Any] = {}
         """State that several folds of one aggregate share, by what it is the state of."""
 

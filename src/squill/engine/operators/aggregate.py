@@ -46,7 +46,7 @@ class AggregateOperator(Operator):
         super().__init__(node)
         self._node = node
         self._keys = KeySlots(node.keys, node.schema)
-        context = FoldContext(node.parent.schema, node.parent.properties)
+        context = FoldContext(node.parent.schema, node.parent.properties, node.parent.time)
         self._folds: list[Fold] = [fold_for(call, context) for call in node.calls]
         self._inputs = self._input_evaluator()
         column_types = [kind for fold in self._folds for kind in fold.columns]

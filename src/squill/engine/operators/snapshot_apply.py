@@ -17,6 +17,7 @@ from squill.engine.codecs import decoded
 from squill.engine.keyed import KeySlots
 from squill.engine.open_answers import OpenAnswers
 from squill.engine.operator import NUMBERED, Operator, OperatorState, register
+from squill.engine.row_starts import row_starts
 from squill.engine.user_code import Call, UserCode
 from squill.engine.user_rows import UserRows
 from squill.plan.nodes import SnapshotApply
@@ -53,7 +54,7 @@ class SnapshotApplyOperator(Operator):
     def push(self, batch: Batch, port: int = 0) -> None:
         slots = self._keys.slots(batch)
         self._ensure_slots()
-        self._codes.take(batch, [pl.Series(np.minimum(batch.sync, batch.other))])
+        self._codes.take(batch, [pl.Series(row_starts(batch, self._node.parent.time))])
         for name, column in self._columns.items():
             self._codes.add(column, batch.columns[name])
         self._run(batch, slots, self._codes.codes, self.clock)

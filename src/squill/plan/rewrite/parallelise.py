@@ -52,6 +52,7 @@ from squill.plan.nodes import (
     WithDuration,
 )
 from squill.plan.nodes.movement import Move, Split
+from squill.plan.nodes.progress import ProgressSource
 from squill.plan.placement import Placement, layout_of, placement_of
 from squill.plan.rebuild import rebuild, with_inputs
 from squill.plan.rewrite.split_aggregate import split_aggregate
@@ -278,6 +279,7 @@ Rule = Callable[[_Parallelise, Any], Node]
 RULES: dict[type[Node], Rule] = {
     FileSource: _split,
     FrameSource: _split,
+    ProgressSource: _split,
     EventsSource: _read_by_one,
     PushSource: _refuse_pushed,
     # Each row by itself, or its start and its end.

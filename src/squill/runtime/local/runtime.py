@@ -39,6 +39,7 @@ class LocalRuntime:
 
     can_go_on = False
     keeps_state = True
+    gives_early_answers = True
 
     def __init__(self, cores: int, machines: int = 1) -> None:
         for name, value in (("cores", cores), ("machines", machines)):

@@ -92,6 +92,7 @@ class SparkRuntime:
 
     can_go_on = True
     keeps_state = False
+    gives_early_answers = False
 
     def __init__(
         self,

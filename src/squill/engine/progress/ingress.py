@@ -1,0 +1,171 @@
+"""Rows of a stored input in the order of progress.
+
+All of them are read once before the first leaves: they are numbered, given their progress points, filtered, and
+sorted by the first of these, on disk where memory does not hold them. So the first answer costs one scan.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from squill.engine import time_sorter
+from squill.engine.batch import Batch, Int64s
+from squill.engine.files import frames_of
+from squill.engine.hashing import hash_columns
+from squill.engine.ingress import Arrival, RowReader
+from squill.engine.progress.points import Piece, points_of
+from squill.engine.progress.splits import numbered_splits
+from squill.engine.progress.tally import Tally
+from squill.engine.row_filter import RowFilter
+from squill.engine.time_sorter import in_time_order
+from squill.errors import InternalError
+from squill.plan.assignment import Stratified
+from squill.plan.expressions import Expression
+from squill.plan.nodes import FilePart, FileSource, FrameSource, Source
+from squill.plan.nodes.progress import NumberedPart, ProgressSource
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["pieces_of_progress", "progress_batches", "ready_to_read", "strata"]
+
+SMALL_STEP = 4_096
+"""Fewer rows than this are not worth a batch of their own, even where a step ends."""
+
+FEW_STEPS = 1 << 16
+
+
+def progress_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]:
+    """Yield the rows in the order of their first progress point."""
+    ready = ready_to_read(source)
+    memory = sys.maxsize if isinstance(source.source, FrameSource) else time_sorter.MEMORY_BYTES
+    for batch in in_time_order(_assigned(ready), memory):
+        yield from cut_at_steps(batch, batch_rows)
+
+
+def ready_to_read(source: ProgressSource) -> ProgressSource:
+    """Return the source with its splits known and, where it takes all rows to tell, the steps of its rows."""
+    if source.parts is None:
+        parts = tuple(numbered_splits(source.source, source.assignment))
+        source = replace(source, parts=parts, splits=len(parts))
+    if isinstance(source.assignment, Stratified) and source.given is None:
+        source = replace(source, given=strata(source, source.assignment))
+    return source
+
+
+def cut_at_steps(batch: Batch, batch_rows: int) -> Iterator[Arrival]:
+    """Yield the batch in pieces of at most `batch_rows`, which end where steps do unless these are small."""
+    ends = np.append(np.flatnonzero(batch.sync[1:] != batch.sync[:-1]) + 1, len(batch))
+    low = 0
+    while low < len(batch):
+        high = min(low + batch_rows, len(batch))
+        # The first end of a step that makes the piece worth pushing.
+        end = int(ends[np.searchsorted(ends, min(low + min(SMALL_STEP, batch_rows), len(batch)))])
+        high = min(high, end)
+        clock = int(batch.sync[high]) if high < len(batch) else None
+        yield Arrival(batch.slice(low, high), clock)
+        low = high
+
+
+def _assigned(source: ProgressSource) -> Iterator[tuple[Batch, int]]:
+    """Yield rows with their progress for time, and what may still be read: nothing after the last."""
+    tally: Tally | None = source.tally
+    # Where two fragments of a plan read the same rows, these count once.
+    counts = tally is not None and tally.begin(source.reader)
+    predicate = _predicate(source.source)
+    keep = None if predicate is None else RowFilter(predicate, None)
+    reader = RowReader(_bare(source))
+    payload = tuple(source.schema)
+    for piece in pieces_of_progress(source):
+        if piece.part.path is not None:
+            reader.label = piece.part.path
+        reader.skip_to(piece.part.offset + piece.first)
+        batch = reader.read(piece.columns, piece.size)
+        starts, ends = points_of(piece)
+        if counts and tally is not None:
+            tally.add(starts, ends)
+        lasting = Batch(starts, INFINITY if ends is None else ends, batch.columns)
+        lasting = lasting if keep is None else keep(lasting)
+        if ends is not None:
+            lasting = lasting.filter(lasting.other > lasting.sync)
+        yield _by_step(lasting.with_columns({name: lasting.columns[name] for name in payload})), MINUS_INFINITY
+    if counts and tally is not None:
+        tally.finish()
+    yield Batch.empty(dict(source.schema)), INFINITY
+
+
+def _by_step(batch: Batch) -> Batch:
+    """Return the rows in order; numpy sorts short numbers by counting, much quicker than long ones."""
+    if not len(batch) or int(batch.sync.max()) >= FEW_STEPS:
+        return batch.sorted_by_sync()
+    if not np.count_nonzero(batch.sync[1:] < batch.sync[:-1]):
+        batch.is_ordered = True
+        return batch
+    ordered = batch.take(np.argsort(batch.sync.astype(np.uint16), kind="stable"))
+    ordered.is_ordered = True
+    return ordered
+
+
+def pieces_of_progress(source: ProgressSource, names: tuple[str, ...] | None = None) -> Iterator[Piece]:
+    """Yield the rows of all parts as they stand, before any filter; of all columns needed, or of `names`."""
+    assert source.parts is not None
+    for part in source.parts:
+        first = part.first
+        for frame in _frames(source, part, names):
+            columns = {series.name: series.rechunk() for series in frame.get_columns()}
+            yield Piece(source, part, first, frame.height, columns)
+            first += frame.height
+
+
+def _frames(source: ProgressSource, part: NumberedPart, names: tuple[str, ...] | None) -> Iterator[pl.DataFrame]:
+    inner = source.source
+    if isinstance(inner, FrameSource):
+        frame = inner.frame.slice(part.first, part.rows)
+        yield frame if names is None else frame.select(names)
+    elif isinstance(inner, FileSource) and part.path is not None:
+        wanted = _wanted(source) if names is None else names
+        bare = replace(inner, predicate=None, read=wanted, parts=None)
+        yield from frames_of(bare, FilePart(part.path, part.offset + part.first, part.rows))
+    else:
+        raise InternalError(f"{inner.name} has no rows to put in another order")
+
+
+def _bare(source: ProgressSource) -> Source:
+    """Return the input without its filter, which comes after rows are numbered, and with all columns it takes."""
+    inner = source.source
+    if isinstance(inner, FrameSource):
+        return replace(inner, predicate=None, blocks=())
+    assert isinstance(inner, FileSource)
+    return replace(inner, predicate=None, parts=None, read=_wanted(source))
+
+
+def _wanted(source: ProgressSource) -> tuple[str, ...]:
+    predicate = _predicate(source.source)
+    roots = () if predicate is None else predicate.roots
+    wanted = {*source.schema, *source.assignment.columns, *roots}
+    return tuple(name for name in source.columns if name in wanted)
+
+
+def _predicate(source: Source) -> Expression | None:
+    return source.predicate if isinstance(source, (FrameSource, FileSource)) else None
+
+
+def strata(source: ProgressSource, assignment: Stratified) -> list[Int64s]:
+    """Return the step of each row, split by split: the i-th row of a key, by number, comes at step i // k."""
+    splits = tuple(numbered_splits(source.source, assignment))
+    whole = replace(source, parts=splits, splits=len(splits))
+    keys = [pl.Series([], dtype=pl.UInt64)]
+    numbers, owners = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for piece in pieces_of_progress(whole, assignment.key):
+        # Keys are equal when their hashes are, as everywhere in an assignment: two that collide share their steps.
+        keys.append(pl.Series(hash_columns([piece.columns[name] for name in assignment.key])))
+        numbers.append(piece.numbers)
+        owners.append(np.full(piece.size, piece.part.split))
+    table = pl.DataFrame({"key": pl.concat(keys), "number": np.concatenate(numbers)})
+    place = pl.col("number").rank("ordinal").over("key").cast(pl.Int64) - 1
+    steps = (table.select(place).to_series() // assignment.k).to_numpy()
+    owner = np.concatenate(owners)
+    return [steps[owner == split.split] for split in splits]

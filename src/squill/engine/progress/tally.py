@@ -1,0 +1,73 @@
+"""How many rows come and go at which progress point: what early answers report, and which points there are."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from squill.engine.batch import Int64s
+from squill.time import INFINITY
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Counts of one input; its readers, on whichever threads, add theirs and say when they are through.
+
+    Examples
+    --------
+    >>> tally = Tally(readers=1)
+    >>> tally.add(np.array([0, 0, 3]), np.array([3, INFINITY, INFINITY]))
+    >>> tally.finish()
+    >>> tally.rows, [tally.alive(p) for p in tally.points().tolist()]
+    (3, [2, 2])
+    """
+
+    def __init__(self, readers: int = 1) -> None:
+        self.rows = 0
+        self._readers = readers
+        self._begun: set[int] = set()
+        self._changes: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._points = np.empty(0, np.int64)
+        self._counts = np.empty(0, np.int64)
+
+    def begin(self, reader: int) -> bool:
+        """Say who begins to read; return False when somebody counts the same rows already."""
+        with self._lock:
+            is_first = reader not in self._begun
+            self._begun.add(reader)
+            return is_first
+
+    @property
+    def is_complete(self) -> bool:
+        return self._readers == 0
+
+    def add(self, starts: Int64s, ends: Int64s | None) -> None:
+        """Count rows."""
+        found = [(starts, 1)] if ends is None else [(starts, 1), (ends[ends != INFINITY], -1)]
+        counted = [(*np.unique(times, return_counts=True), sign) for times, sign in found]
+        with self._lock:
+            self.rows += len(starts)
+            for points, counts, sign in counted:
+                for point, count in zip(points.tolist(), counts.tolist(), strict=True):
+                    self._changes[point] = self._changes.get(point, 0) + sign * count
+
+    def finish(self) -> None:
+        """Say that one reader has read all its rows."""
+        with self._lock:
+            if self._readers == 1:
+                self._points = np.array(sorted(self._changes), np.int64)
+                changes = np.array([self._changes[point] for point in self._points.tolist()], np.int64)
+                self._counts = np.cumsum(changes)
+            self._readers -= 1
+
+    def points(self) -> Int64s:
+        """Return the points at which rows come or go, in order."""
+        return self._points
+
+    def alive(self, point: int) -> int:
+        """Return how many rows are there at this point."""
+        place = int(np.searchsorted(self._points, point, side="right"))
+        return int(self._counts[place - 1]) if place else 0

@@ -1,0 +1,144 @@
+"""Whether a temporal plan may run on the rows of each step of a hash alone.
+
+Rows of equal hashed columns share a step. If no operator ever looks at rows that differ in them, the answer over all
+rows is the union of the answers over those of each step, whatever else the operator does with time. An input of which
+all rows are there from the start, a dimension, may stand beside: every step sees all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from squill.errors import UnsupportedOperatorError
+from squill.plan.node import Node, UnaryNode, walk
+from squill.plan.nodes import (
+    Aggregate,
+    ClipByStream,
+    ConsecutivePairs,
+    CountWindow,
+    Detect,
+    Distinct,
+    Exists,
+    Join,
+    MapBatches,
+    PerWindow,
+    Select,
+    SelectMany,
+    Sessionize,
+    SessionWindow,
+    SnapshotApply,
+    Source,
+    Stitch,
+    TwoInputs,
+    Union,
+    UserOperator,
+)
+from squill.plan.rewrite.parallelise import LEFT, MAY_BE_COPIED, RIGHT
+
+__all__ = ["check_apart"]
+
+Names = frozenset[str]
+Carried = tuple[Names, ...]
+"""By hashed column, the columns of a node that have its value in every row."""
+
+KEYED = (Aggregate, ConsecutivePairs, CountWindow, Detect, PerWindow, SessionWindow, Sessionize, SnapshotApply,
+         UserOperator)  # fmt: skip
+"""Nodes that look at the rows of a key."""
+
+NEW_ROWS = (Aggregate, ConsecutivePairs, Detect, MapBatches, Sessionize, SnapshotApply, UserOperator)
+"""Nodes of whose input only the key columns are sure to be in their output."""
+
+
+def check_apart(root: Node, hashed: Mapping[int, tuple[str, ...]]) -> None:
+    """Raise unless rows of different hashed columns never meet; `hashed` has those of each source, by its id.
+
+    A source that is not in it is there as a whole from the start.
+    """
+    carried: dict[int, Carried | None] = {}
+    for node in walk(root):
+        if isinstance(node, Source):
+            names = hashed.get(id(node))
+            carried[id(node)] = None if names is None else tuple(frozenset([name]) & set(node.schema) for name in names)
+        else:
+            carried[id(node)] = _after(node, [carried[id(parent)] for parent in node.inputs])
+
+
+def _after(node: Node, inputs: list[Carried | None]) -> Carried | None:
+    """Return which columns carry the hashed ones behind the node; None where every step has all rows."""
+    if isinstance(node, TwoInputs):
+        return _of_pairs(node, *inputs)
+    if isinstance(node, Union):
+        return _of_union(node, inputs)
+    (before,) = inputs
+    if before is None:
+        return None
+    assert isinstance(node, UnaryNode)
+    if isinstance(node, KEYED):
+        keys = frozenset(node.keys)
+        if not all(names & keys for names in before):
+            raise _refused(node, f"its keys are {', '.join(node.keys) or 'none'}")
+    elif isinstance(node, (Distinct, Stitch)) and not all(before):
+        raise _refused(node, "it compares rows that no longer have them")
+    return _kept(node, before)
+
+
+def _kept(node: UnaryNode, before: Carried) -> Carried:
+    if isinstance(node, Select):
+        return tuple(frozenset(item.name for item in node.columns if item.source_column in names) for names in before)
+    if isinstance(node, NEW_ROWS):
+        before = tuple(names & set(node.keys) for names in before)
+    elif isinstance(node, SelectMany):
+        before = tuple(names - {node.column} for names in before)
+    return tuple(names & set(node.schema) for names in before)
+
+
+def _of_union(node: Union, inputs: list[Carried | None]) -> Carried | None:
+    known = [item for item in inputs if item is not None]
+    if not known:
+        return None
+    if len(known) < len(inputs):
+        raise _refused(node, "it unites them with rows that every step has")
+    return tuple(frozenset.intersection(*names) for names in zip(*known, strict=True))
+
+
+def _of_pairs(node: TwoInputs, left: Carried | None, right: Carried | None) -> Carried | None:
+    if left is None and right is None:
+        return None
+    if left is None or right is None:
+        if (LEFT if left is None else RIGHT) not in MAY_BE_COPIED[type(node)](node):
+            raise _refused(node, "it would find rows without a match in every step")
+    else:
+        pairs = list(zip(node.matching.left_keys, node.matching.right_keys, strict=True))
+        for one, other in zip(left, right, strict=True):
+            if not any(a in one and b in other for a, b in pairs):
+                raise _refused(node, f"rows match by {node.matching}")
+    return _shown(node, left, right)
+
+
+def _shown(node: TwoInputs, left: Carried | None, right: Carried | None) -> Carried:
+    """Return the columns of pairs; one side's columns are null where it has no match, but for shared keys."""
+    matching = node.matching
+    renamed: dict[str, set[str]] = {}
+    for name, source in matching.right_as:
+        renamed.setdefault(source, set()).add(name)
+    # A key with one column for both sides shows the one that is there.
+    shared = {a: b for a, b in zip(matching.left_keys, matching.right_keys, strict=True) if b not in renamed}
+    how = node.how if isinstance(node, Join) else "left"
+    from_left = [names if how in ("inner", "cross", "left") else names & set(shared) for names in left or ()]
+    from_right: list[Names] = []
+    for names in right or ():
+        own = (
+            {name for source in names for name in renamed.get(source, ())} if how in ("inner", "cross", "right") else ()
+        )
+        keys = {a for a, b in shared.items() if b in names}
+        from_right.append(frozenset({*own, *keys}) if not isinstance(node, (Exists, ClipByStream)) else frozenset())
+    sides = [side for side in (from_left, from_right) if side]
+    return tuple(frozenset.union(*names) & set(node.schema) for names in zip(*sides, strict=True))
+
+
+def _refused(node: Node, why: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        f"progressive: {node.name} looks at rows of different steps: {why}, which do not contain the hashed columns",
+        "a query over time is progressive when every key contains the columns of sq.progress.hashed(…); "
+        "hash fewer columns, or group by them.",
+    )

@@ -1,0 +1,198 @@
+"""Assignments: at which progress points each row of an input is there.
+
+Progress points are whole numbers from 0 on. A row has a first one and perhaps an end, which is excluded; a row
+without an end stays. Rows are numbered round robin over a fixed list of splits (the row groups of parquet files,
+else the files; a frame is one): row j of split s of S is number j·S + s, so that every split feeds every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import polars as pl
+
+from squill.errors import PlanError
+from squill.plan.build.checks import check_key_type
+from squill.plan.schema import Schema
+
+__all__ = [
+    "Assignment",
+    "AtStart",
+    "Columns",
+    "Exponential",
+    "Fractions",
+    "Hashed",
+    "Rows",
+    "Stratified",
+    "names_of",
+    "whole",
+]
+
+MOST_STEPS = 2**31
+
+
+def whole(value: object, least: int, what: str, hint: str) -> int:
+    """Return a whole number of at least `least`, or raise."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise PlanError(f"{what} is {value!r}", f"give a whole number of at least {least}{hint}.")
+    return value
+
+
+def names_of(given: object, what: str) -> tuple[str, ...]:
+    """Return one or several column names as a tuple, or raise."""
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise PlanError(f"{what}: {given!r} does not name columns", 'give a name, or a list of names: ["user", "ad"].')
+    return names
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Base: which columns it reads, whether rows may leave again, and how many steps it has for sure.
+
+    ``leaves_gaps``  False when all points from 0 to the last are steps, also those at which no row comes.
+    """
+
+    leaves_gaps: ClassVar[bool] = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The input's columns that it reads."""
+        return ()
+
+    @property
+    def has_ends(self) -> bool:
+        return False
+
+    @property
+    def least_steps(self) -> int:
+        """How many steps there are even where no row comes."""
+        return 0
+
+    def check(self, columns: Schema, label: str) -> None:
+        """Raise when the input's columns do not fit."""
+        for name in self.columns:
+            columns.require(name, f"progressive: {self} of the input {label!r}")
+
+    def _check_keys(self, columns: Schema, label: str) -> None:
+        for name in self.columns:
+            check_key_type(f"progressive: {self} of the input {label!r}", name, columns[name])
+
+
+@dataclass(frozen=True)
+class Rows(Assignment):
+    """Every step adds the next k rows by number."""
+
+    k: int
+
+    def __str__(self) -> str:
+        return f"rows({self.k})"
+
+
+@dataclass(frozen=True)
+class Fractions(Assignment):
+    """Every step adds an n-th of each split: row j of a split of L rows comes at step j·n // L."""
+
+    n: int
+
+    @property
+    def least_steps(self) -> int:
+        return self.n
+
+    def __str__(self) -> str:
+        return f"fractions({self.n})"
+
+
+@dataclass(frozen=True)
+class Exponential(Assignment):
+    """Steps add first, first·ratio, first·ratio², … rows by number."""
+
+    first: int
+    ratio: float
+
+    def __str__(self) -> str:
+        return f"exponential({self.first}, {self.ratio:g})"
+
+
+@dataclass(frozen=True)
+class Hashed(Assignment):
+    """The step is decided by the stable hash of the columns: equal values come together, in every input."""
+
+    names: tuple[str, ...]
+    steps: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def least_steps(self) -> int:
+        return self.steps
+
+    def check(self, columns: Schema, label: str) -> None:
+        super().check(columns, label)
+        self._check_keys(columns, label)
+
+    def __str__(self) -> str:
+        return f"hashed({', '.join(self.names)}; {self.steps} steps)"
+
+
+@dataclass(frozen=True)
+class Stratified(Assignment):
+    """Every step adds the next k rows of each key, by number."""
+
+    key: tuple[str, ...]
+    k: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.key
+
+    def check(self, columns: Schema, label: str) -> None:
+        super().check(columns, label)
+        self._check_keys(columns, label)
+
+    def __str__(self) -> str:
+        return f"stratified({', '.join(self.key)}; {self.k})"
+
+
+@dataclass(frozen=True)
+class AtStart(Assignment):
+    """All rows are there from point 0 on, as those of a dimension table should be."""
+
+    def __str__(self) -> str:
+        return "at_start()"
+
+
+@dataclass(frozen=True)
+class Columns(Assignment):
+    """The rows say it themselves: their first point and, where there is a column for it, their end (null: none)."""
+
+    leaves_gaps: ClassVar[bool] = True
+
+    start: str
+    end: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.start,) if self.end is None else (self.start, self.end)
+
+    @property
+    def has_ends(self) -> bool:
+        return self.end is not None
+
+    def check(self, columns: Schema, label: str) -> None:
+        super().check(columns, label)
+        for name in self.columns:
+            dtype = columns[name]
+            is_number = dtype.is_integer() and dtype not in (pl.Int128(), pl.UInt128())
+            if not is_number and not (name == self.end and isinstance(dtype, pl.Null)):
+                raise PlanError(
+                    f"progressive: {self} of the input {label!r}: column {name!r} is {dtype}",
+                    "progress points are whole numbers from 0 on: give an integer column.",
+                )
+
+    def __str__(self) -> str:
+        return f"columns({', '.join(self.columns)})"

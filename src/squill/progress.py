@@ -1,0 +1,85 @@
+"""When the rows of an input take part in early answers: `sq.progress`, for `Stream.progressive`.
+
+Progress counts in steps from 0 on. Rows are numbered round robin over the input's splits (the row groups of parquet
+files, else the files; a frame is one), so that every split feeds every step; the numbers depend on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from squill.errors import PlanError
+from squill.plan.assignment import (
+    MOST_STEPS,
+    Assignment,
+    AtStart,
+    Columns,
+    Exponential,
+    Fractions,
+    Hashed,
+    Rows,
+    Stratified,
+    names_of,
+    whole,
+)
+
+__all__ = ["Assignment", "at_start", "columns", "exponential", "fractions", "hashed", "rows", "stratified"]
+
+
+def rows(k: int) -> Assignment:
+    """Let every step add `k` rows."""
+    return Rows(whole(k, 1, "progress.rows: k", ""))
+
+
+def fractions(n: int) -> Assignment:
+    """Let every one of `n` steps add an n-th of the rows."""
+    return Fractions(whole(n, 1, "progress.fractions: n", ""))
+
+
+def exponential(first: int, ratio: float) -> Assignment:
+    """Let the first step add `first` rows and every other one `ratio` times as many as the one before.
+
+    >>> import squill as sq
+    >>> numbers = sq.from_frame({"x": range(70)}).aggregate(n=sq.count())
+    >>> [early.frame.item() for early in numbers.progressive(sq.progress.exponential(10, 2))]
+    [10, 30, 70]
+    """
+    whole(first, 1, "progress.exponential: first", "")
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 1 <= ratio < float("inf"):
+        raise PlanError(f"progress.exponential: ratio is {ratio!r}", "give a number of at least 1, such as 2.")
+    return Exponential(first, float(ratio))
+
+
+def hashed(columns: str | Sequence[str], steps: int) -> Assignment:
+    """Let the hash of columns choose one of `steps` steps: rows of equal values come together, in every input.
+
+    It is the engine's own stable hash, so that a user's clicks and impressions come at the same step, in every run
+    and in every table. The order is as good as random, and what confidence intervals (`sq.ci`) rest on.
+    """
+    names = names_of(columns, "progress.hashed")
+    number = whole(steps, 1, "progress.hashed: steps", "")
+    if number >= MOST_STEPS:
+        raise PlanError(f"progress.hashed: steps is {steps}", f"give fewer than {MOST_STEPS}.")
+    return Hashed(names, number)
+
+
+def stratified(key: str | Sequence[str], k: int) -> Assignment:
+    """Let every step add `k` rows of each key, so that rare ones are there from the beginning."""
+    return Stratified(names_of(key, "progress.stratified"), whole(k, 1, "progress.stratified: k", ""))
+
+
+def at_start() -> Assignment:
+    """Let all rows be there from the first step on: for small tables that others are joined with."""
+    return AtStart()
+
+
+def columns(start: str, end: str | None = None) -> Assignment:
+    """Take the progress points from columns: a row is there from `start` on, and no more from `end` on.
+
+    Points are whole numbers from 0 on; a null end is none. A row that comes again is one more row. There is an answer
+    for every point at which a row comes or goes.
+    """
+    (first,) = names_of(start, "progress.columns") if isinstance(start, str) else names_of(None, "progress.columns")
+    if end is not None and not isinstance(end, str):
+        raise PlanError(f"progress.columns: end={end!r} does not name a column", "give a name, or leave it out.")
+    return Columns(first, end)

@@ -1,0 +1,119 @@
+"""`EarlyAnswers`: the answers of a progressive query, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+
+from squill.errors import PlanError
+from squill.plan.node import Node
+from squill.plan.schema import Schema
+from squill.runtime.progressive.early import EarlyAnswer, Provenance
+from squill.runtime.progressive.store import AnswerStore
+
+__all__ = ["EarlyAnswers", "Step", "checked_until"]
+
+Until = Callable[[EarlyAnswer], object] | float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What a progress point brings: the changes since the one before, and which part of the rows is there."""
+
+    point: int
+    changes: Sequence[pl.DataFrame]
+    fraction: float
+    is_final: bool
+
+
+def checked_until(until: Any) -> Until:
+    if until is None or callable(until):
+        return until
+    if isinstance(until, (int, float)) and not isinstance(until, bool) and until > 0:
+        return float(until)
+    raise PlanError(
+        f"progressive: until is {until!r}",
+        "give a function of the early answer that says when it is good enough, or a number of seconds above 0.",
+    )
+
+
+class EarlyAnswers:
+    """An iterator of `EarlyAnswer`s. Leaving the loop, or `close()`, stops the query and frees what it holds.
+
+    As a context it closes itself. Nothing runs before the first answer is asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: Node,
+        shown: Schema,
+        steps: Callable[[], Iterator[Step]],
+        until: Until,
+        provenance: Provenance,
+        explain: Callable[[], str],
+    ) -> None:
+        self._node = node
+        self._shown = shown
+        self._steps = steps
+        self._until = until
+        self._provenance = provenance
+        self._explain = explain
+        self._answers = self._run()
+
+    def __iter__(self) -> Iterator[EarlyAnswer]:
+        return self._answers
+
+    def __next__(self) -> EarlyAnswer:
+        return next(self._answers)
+
+    def close(self) -> None:
+        """Stop the query; answers that were given stay."""
+        self._answers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def explain(self) -> str:
+        """Return the plan as it runs, and what the first answer costs."""
+        return self._explain()
+
+    def _run(self) -> Any:
+        begin = time.perf_counter()
+        store = AnswerStore(self._shown)
+        steps = self._steps()
+        try:
+            for step in steps:
+                answer = EarlyAnswer(
+                    node=self._node,
+                    store=store,
+                    changes=step.changes,
+                    progress=step.point,
+                    fraction=step.fraction,
+                    is_final=step.is_final,
+                    elapsed=time.perf_counter() - begin,
+                    provenance=self._provenance,
+                )
+                store.add(answer, step.changes)
+                is_enough = self._is_enough(answer)
+                yield answer
+                del answer, step  # so that the store may forget what nobody holds
+                if is_enough:
+                    return
+        finally:
+            steps.close()  # type: ignore[attr-defined]
+
+    def _is_enough(self, answer: EarlyAnswer) -> bool:
+        if callable(self._until):
+            return bool(self._until(answer))
+        return self._until is not None and answer.elapsed >= self._until

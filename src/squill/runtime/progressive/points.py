@@ -1,0 +1,87 @@
+"""The progress points of a query: those of all its inputs together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from squill.engine.batch import Batch, Int64s
+from squill.engine.columns import framed
+from squill.engine.progress.tally import Tally
+from squill.plan.assignment import AtStart
+from squill.plan.nodes.progress import ProgressSource
+from squill.runtime.progressive.answers import Step
+from squill.runtime.progressive.store import DIFF
+
+__all__ = ["ChangesByPoint", "Counted", "change_rows"]
+
+
+class Counted:
+    """The tallies of all inputs: which points there are, and which part of the rows is there at each."""
+
+    def __init__(self, sources: Sequence[ProgressSource]) -> None:
+        self._sources = sources
+        moving = [source for source in sources if not isinstance(source.assignment, AtStart)]
+        self._counting: list[Tally] = [source.tally for source in moving or sources]
+
+    @property
+    def is_complete(self) -> bool:
+        return all(source.tally.is_complete for source in self._sources)
+
+    def points(self) -> Int64s:
+        """Return all points, in order: those of steps, also when no row comes; 0 when there is nothing at all."""
+        found = [_points(source) for source in self._sources]
+        together = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+        return together if len(together) else np.zeros(1, np.int64)
+
+    def fraction(self, point: int) -> float:
+        rows = sum(tally.rows for tally in self._counting)
+        return sum(tally.alive(point) for tally in self._counting) / rows if rows else 1.0
+
+
+def _points(source: ProgressSource) -> Int64s:
+    seen: Int64s = source.tally.points()
+    if source.assignment.leaves_gaps:
+        return seen
+    steps = source.assignment.least_steps
+    last = max(int(seen[-1]) if len(seen) else -1, (steps - 1) // source.coarsen * source.coarsen if steps else -1)
+    return np.arange(0, last + 1, source.coarsen)
+
+
+class ChangesByPoint:
+    """Changes that have come but whose point is not over, and the points still to be answered."""
+
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+        self._points: deque[int] | None = None
+        self._waiting: dict[int, list[pl.DataFrame]] = {}
+
+    def add(self, rows: Batch | None) -> None:
+        """Take changes as (point, diff, payload), in the order of points."""
+        if rows is None:
+            return
+        borders = [0, *(np.flatnonzero(rows.sync[1:] != rows.sync[:-1]) + 1).tolist(), len(rows)]
+        frame = change_rows(rows)
+        for low, high in pairwise(borders):
+            self._waiting.setdefault(int(rows.sync[low]), []).append(frame.slice(low, high - low))
+
+    def until(self, clock: int) -> Iterator[Step]:
+        """Yield the points that are over once nothing below `clock` follows."""
+        if self._points is None:
+            if not self._counted.is_complete:
+                return
+            self._points = deque(self._counted.points().tolist())
+        while self._points and self._points[0] < clock:
+            point = self._points.popleft()
+            due = self._waiting.pop(point, [])
+            fraction = self._counted.fraction(point)
+            yield Step(point=point, changes=due, fraction=fraction, is_final=not self._points)
+
+
+def change_rows(rows: Batch) -> pl.DataFrame:
+    """Return the payload of changes with their diffs."""
+    return framed([*rows.columns.values(), pl.Series(DIFF, rows.other)])

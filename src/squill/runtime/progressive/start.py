@@ -1,0 +1,146 @@
+"""Begin progressive queries: check them, give each input its progress, and choose how they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from squill.engine.progress.tally import Tally
+from squill.errors import UnsupportedOperatorError
+from squill.plan.apart import check_apart
+from squill.plan.assignment import AtStart, Hashed
+from squill.plan.build.progress import ProgressInput, check_coarsen, inputs_of, over_progress
+from squill.plan.explain import explain
+from squill.plan.fragments import explain_fragments, fragments_of
+from squill.plan.node import Node, walk
+from squill.plan.nodes.movement import Split
+from squill.plan.nodes.progress import ProgressSource
+from squill.plan.rebuild import substitute
+from squill.plan.rewrite import rewrite
+from squill.plan.schema import Schema
+from squill.runtime.progressive.answers import EarlyAnswers, Step, checked_until
+from squill.runtime.progressive.in_process import in_process
+from squill.runtime.progressive.on_shards import on_shards
+from squill.runtime.progressive.points import Counted
+from squill.runtime.progressive.provenance import ProvenanceOf
+from squill.runtime.progressive.temporal import by_steps
+from squill.runtime.runtime import Runtime
+
+__all__ = ["start_progressive"]
+
+ONE_SCAN = "the first answer costs one scan of the inputs: their rows are sorted by progress before"
+
+
+def start_progressive(
+    root: Node,
+    assignment: Any,
+    *,
+    coarsen: int | None,
+    until: Any,
+    runtime: Runtime | None = None,
+    sharded: Callable[[Node], Node] = lambda node: node,
+) -> EarlyAnswers:
+    """Return the early answers of a plan, which runs in this process or, sharded, on a runtime.
+
+    `sharded` puts the plan onto shards, where it is not yet: once its inputs have their progress.
+    """
+    if runtime is not None and not runtime.gives_early_answers:
+        raise UnsupportedOperatorError(
+            f"progressive: {runtime.describe()} gives no early answers yet",
+            "run the query on sq.local(…), or in this process.",
+        )
+    checked = checked_until(until)
+    step = check_coarsen(coarsen)
+    node = rewrite(root)
+    inputs = inputs_of(node, assignment)
+    if all(item.source.lifetime is None for item in inputs):
+        return _relational(node, inputs, step, checked, runtime, sharded)
+    return _temporal(node, inputs, step, checked, runtime, sharded)
+
+
+def _relational(
+    node: Node,
+    inputs: list[ProgressInput],
+    coarsen: int,
+    until: Any,
+    runtime: Runtime | None,
+    sharded: Callable[[Node], Node],
+) -> EarlyAnswers:
+    plan = sharded(over_progress(node, inputs, coarsen))
+
+    def steps() -> Iterator[Step]:
+        counted_plan, counted = _counted(plan)
+        if runtime is None:
+            return in_process(counted_plan, counted)
+        return on_shards(runtime, fragments_of(counted_plan), counted)
+
+    def text() -> str:
+        return f"{explain(plan) if runtime is None else explain_fragments(plan)}\n{ONE_SCAN}"
+
+    return EarlyAnswers(
+        node=node,
+        shown=node.schema,
+        steps=steps,
+        until=until,
+        provenance=ProvenanceOf(node, inputs, coarsen),
+        explain=text,
+    )
+
+
+def _counted(plan: Node) -> tuple[Node, Counted]:
+    """Return the plan with fresh tallies, each told how many shards read its source."""
+    readers = {id(node.parent): node.layout.shards for node in walk(plan) if isinstance(node, Split)}
+    sources: list[ProgressSource] = []
+
+    def counting(node: Node) -> Node | None:
+        if not isinstance(node, ProgressSource):
+            return None
+        sources.append(replace(node, tally=Tally(readers.get(id(node), 1))))
+        return sources[-1]
+
+    return substitute(plan, counting), Counted(sources)
+
+
+def _temporal(
+    node: Node,
+    inputs: list[ProgressInput],
+    coarsen: int,
+    until: Any,
+    runtime: Runtime | None,
+    sharded: Callable[[Node], Node],
+) -> EarlyAnswers:
+    for item in inputs:
+        if not isinstance(item.assignment, (Hashed, AtStart)):
+            raise UnsupportedOperatorError(
+                f"progressive: the query is over time, and its input {item.name!r} has {item.assignment}",
+                "over time give sq.progress.hashed(columns, steps) of columns that all keys contain, "
+                "or sq.progress.at_start().",
+            )
+    check_apart(
+        node, {id(item.source): item.assignment.names for item in inputs if isinstance(item.assignment, Hashed)}
+    )
+
+    def steps() -> Iterator[Step]:
+        return by_steps(node, inputs, coarsen, runtime, sharded)
+
+    def text() -> str:
+        hashed = "\n".join(f"input {item.name!r}: progress {item.assignment}" for item in inputs)
+        plan = sharded(node)
+        return f"{explain(plan) if runtime is None else explain_fragments(plan)}\n{hashed}\n{ONE_SCAN}"
+
+    return EarlyAnswers(
+        node=node,
+        shown=_shown(node),
+        steps=steps,
+        until=until,
+        provenance=ProvenanceOf(node, inputs, coarsen),
+        explain=text,
+    )
+
+
+def _shown(node: Node) -> Schema:
+    """Return the columns of the answer as people get them."""
+    if node.time is None or node.properties.per_window:
+        return node.schema
+    return Schema({"start": node.time.dtype, "end": node.time.dtype, **node.schema})
