@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
@@ -15,6 +15,9 @@ from squill.plan.node import Node
 from squill.plan.schema import Schema
 from squill.runtime.progressive.early import EarlyAnswer, Provenance
 from squill.runtime.progressive.store import AnswerStore
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["EarlyAnswers", "Step", "checked_until"]
 
@@ -67,7 +70,8 @@ class EarlyAnswers:
         self._answers = self._run()
 
     def __iter__(self) -> Iterator[EarlyAnswer]:
-        return self._answers
+        # A generator of its own: it ends with the loop, also where somebody keeps this object, and closes the other.
+        yield from self._answers
 
     def __next__(self) -> EarlyAnswer:
         return next(self._answers)
@@ -88,7 +92,13 @@ class EarlyAnswers:
         """Return the plan as it runs, and what the first answer costs."""
         return self._explain()
 
-    def _run(self) -> Any:
+    def show(self, rows: int = 10, *, console: Console | None = None) -> EarlyAnswer | None:
+        """Show the first `rows` rows of each answer in the terminal, in one place; return the last answer."""
+        from squill.runtime.progressive.live_table import show
+
+        return show(self, rows, console)
+
+    def _run(self) -> Generator[EarlyAnswer, None, None]:
         begin = time.perf_counter()
         store = AnswerStore(self._shown)
         steps = self._steps()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import io
 import threading
 from pathlib import Path
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 import squill as sq
 from squill.errors import InternalError, NumericOverflowError, UnsupportedOperatorError
@@ -179,6 +181,28 @@ def test_a_loop_that_is_left_frees_the_rows() -> None:
     assert first.frame.height == 10
 
 
+def test_a_loop_that_is_left_stops_the_query_also_where_the_answers_are_kept() -> None:
+    before = set(threading.enumerate())
+    with sq.local(cores=2) as cluster:
+        query = sq.from_frame({"k": list(range(50)) * 40}).group_aggregate("k", n=sq.count())
+        answers = query.progressive(sq.progress.rows(100), on=cluster)
+        for _ in answers:
+            break
+        assert set(threading.enumerate()) <= before
+        assert next(answers, None) is None
+
+
+def test_show_refines_one_table() -> None:
+    console = Console(file=io.StringIO(), width=60, force_terminal=False)
+    last = ctr().progressive(BY_USER).show(console=console)
+    assert last is not None
+    assert last.is_final
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue()
+    assert "progress 2: final" in printed
+    assert "0.6" in printed
+
+
 def test_a_failing_shard_raises_where_answers_are_asked_for() -> None:
     with sq.local(cores=2) as cluster:
         big = cluster.from_frame({"k": [1, 1, 2], "x": [2**62, 2**62, 1]})
@@ -224,10 +248,10 @@ def test_answers_that_are_kept_show_what_they_showed_and_others_are_forgotten(mo
 
     monkeypatch.setattr(AnswerStore, "__init__", noted)
     monkeypatch.setattr("squill.runtime.progressive.store.ENOUGH_ROWS", 0)
-    query = sq.from_frame({"x": range(1_000)}).aggregate(n=sq.count())
-    kept = [early for early in query.progressive(sq.progress.rows(1)) if early.progress in (998, 999)]
+    query = sq.from_frame({"x": range(100)}).aggregate(n=sq.count())
+    kept = [early for early in query.progressive(sq.progress.rows(1)) if early.progress in (98, 99)]
     assert len(stores[0]) <= 8
-    assert [early.frame.item() for early in kept] == [999, 1_000]
+    assert [early.frame.item() for early in kept] == [99, 100]
 
 
 # -- numbers over splits, and shards --------------------------------------------------------------------------
