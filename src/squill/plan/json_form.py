@@ -29,7 +29,7 @@ from squill.plan.expressions import Expression
 from squill.plan.matching import Matching
 from squill.plan.node import Node, walk
 from squill.plan.nodes import patterns
-from squill.plan.nodes.live import LiveSource
+from squill.plan.nodes.live import LiveSource, RefreshedSource
 from squill.plan.nodes.tables import ElsewhereSource, TableSource
 from squill.plan.properties import Properties, WindowShape
 from squill.plan.row_wise import first_offence
@@ -58,6 +58,7 @@ OF_A_PROCESS: dict[type[Node], str] = {
     TableSource: "a Spark DataFrame belongs to its session",
     ElsewhereSource: "rows of another cluster belong to that cluster",
     LiveSource: "a live source belongs to the cluster that follows it",
+    RefreshedSource: "a table that is read again belongs to the cluster that reads it",
 }
 IDENTITIES = {"frame_id": ("frame",), "events_id": ("events",), "function_id": ("function", "make")}
 """Fields that tell objects apart: the address of one of these fields, so never written."""

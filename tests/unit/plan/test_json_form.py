@@ -15,6 +15,7 @@ import squill as sq
 from squill.errors import NotRowWiseError, PlanError
 from squill.plan.json_form import KINDS, OF_A_PROCESS
 from squill.plan.node import Node, walk
+from squill.plan.nodes.live import AnyInput
 from squill.plan.nodes.movement import Move, ShardInput, Split
 from squill.plan.nodes.progress import ProgressSource
 from squill.plan.nodes.sources import FedSource, GivenSource, Source
@@ -35,7 +36,7 @@ def changed(stream: sq.Stream, change: Any) -> str:
 
 def test_every_node_that_users_make_has_a_form_or_a_reason() -> None:
     abstract = {Source, GivenSource, TwoInputs}
-    made_by_runtimes = {Split, Move, ShardInput, FedSource, ProgressSource}
+    made_by_runtimes = {Split, Move, ShardInput, FedSource, AnyInput, ProgressSource}
 
     def below(kind: type[Node]) -> set[type[Node]]:
         return {kind}.union(*(below(item) for item in kind.__subclasses__() if item.__module__.startswith("squill")))
