@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,21 @@ import numpy.typing as npt
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots, renumbered_chains, renumbering
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.entries import Entries
-from squill.engine.kernels.coverage import LEFT_REST, LEFT_ROW, OF_END, OF_SLOT, SHOWN, follow_coverage
-from squill.engine.operator import NUMBERED, OperatorState
+from squill.engine.kernels.coverage import (
+    FOLLOWING,
+    LEFT_REST,
+    LEFT_ROW,
+    OF_END,
+    OF_SLOT,
+    PRECEDING,
+    SHOWN,
+    follow_coverage,
+)
+from squill.engine.operator import NUMBERED, Belongs, OperatorState
 from squill.engine.owned import owned
 from squill.engine.pair_keys import PairKeys
 from squill.engine.time_queue import TimeQueue
@@ -131,6 +142,28 @@ class ExistsByIntervals(AlignedOperator):
         self._right_ends.load(state["right_ends"])
         self._parts = state["parts"]
 
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        capacity = self._keys.capacity
+        kept = self._keys.keep(belongs)
+        if kept is None:
+            return False
+        self._keep_waiting(belongs)
+        slot_number = renumbering(kept, capacity)
+        living = self._entries.living
+        entries = living[slot_number[self._rest[living, OF_SLOT]] >= 0]
+        rows, rest = self._rows[entries], self._rest[entries]
+        number = self._entries.keep(entries)
+        # Chains hold entry + 1, and are of one key each.
+        rows[:, FOLLOWING] = renumbered_chains(rows[:, FOLLOWING], number)
+        rest[:, PRECEDING] = renumbered_chains(rest[:, PRECEDING], number)
+        rest[:, OF_SLOT] = slot_number[rest[:, OF_SLOT]]
+        self._rows, self._rest = grown(rows, len(self._entries.start)), grown(rest, len(self._entries.start))
+        self._heads = at_slots(grown(self._heads, capacity), kept)
+        self._heads[:, LEFT] = renumbered_chains(self._heads[:, LEFT], number)
+        self._left_ends = _renumbered_ends(self._left_ends, number)
+        self._right_ends = _renumbered_ends(self._right_ends, slot_number)
+        return True
+
     @property
     def state_rows(self) -> int:
         return super().state_rows + self._entries.live + len(self._right_ends)
@@ -142,3 +175,14 @@ def _add_ends(queue: TimeQueue, ends: Array, numbers: Array) -> None:
         finite = ends != INFINITY
         ends, numbers = ends[finite], numbers[finite]
     queue.add(Batch(ends, numbers))
+
+
+def _renumbered_ends(queue: TimeQueue, number: Array) -> TimeQueue:
+    """Return what ends, without what has no number any more."""
+    renumbered = TimeQueue()
+    due = queue.pop_until(INFINITY)
+    if due is not None:
+        numbers = number[due.other].astype(np.int64)
+        stays = numbers >= 0
+        renumbered.add(Batch(due.sync[stays], numbers[stays]))
+    return renumbered
