@@ -28,7 +28,7 @@ from tests.strategies_two_inputs import relational_joins
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 thorough = settings(
-    max_examples=25,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     suppress_health_check=SLOW,
@@ -227,7 +227,7 @@ def test_chains(query: Stream, data: st.DataObject) -> None:
     assert_progressive(query, data)
 
 
-@settings(thorough, max_examples=15)
+@settings(thorough, max_examples=10)
 @given(relational_joins(), st.data())
 def test_joins(query: Stream, data: st.DataObject) -> None:
     assert_progressive(query, data)
