@@ -54,7 +54,7 @@ def hashed(columns: str | Sequence[str], steps: int) -> Assignment:
     """Let the hash of columns choose one of `steps` steps: rows of equal values come together, in every input.
 
     It is the engine's own stable hash, so that a user's clicks and impressions come at the same step, in every run
-    and in every table. The order is as good as random, and what confidence intervals (`sq.ci`) rest on.
+    and in every table. The order is as good as random.
     """
     names = names_of(columns, "progress.hashed")
     number = whole(steps, 1, "progress.hashed: steps", "")
