@@ -65,7 +65,7 @@ def test_ipc_is_cut_between_record_batches(tmp_path: Path) -> None:
 def test_errors_say_which_range_of_a_file_a_row_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_splits, "LEAST_BYTES", 1)
     (tmp_path / "a.csv").write_text("t,x\n1,2\n3,4\n5,6\n,8\n")
-    with sq.local(1) as cluster, pytest.raises(InputError, match=r"a.csv, bytes from 16 on.*null in row 0"):
+    with sq.local(4) as cluster, pytest.raises(InputError, match=r"a.csv, bytes from 16 on.*null in row 0"):
         cluster.scan(tmp_path, start="t").collect()
 
 
