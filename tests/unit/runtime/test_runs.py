@@ -166,7 +166,10 @@ def test_run_that_still_runs_cannot_be_resumed(cluster: sq.Cluster, tmp_path: Pa
     ]
 
 
-def test_unknown_run_lists_those_that_have_not_ended(cluster: sq.Cluster, tmp_path: Path) -> None:
+def test_unknown_run_lists_those_that_have_not_ended(
+    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where runs that were killed before may be recorded otherwise
     for name in ("0a1b2c3d4e5f", "ffff00001111"):
         (tmp_path / f"squill-run-{name}").mkdir()
     with pytest.raises(RunNotFoundError) as caught:
