@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.exchange import scatter
 from squill.plan import nodes
 from squill.plan.node import Node
 from squill.plan.rewrite import parallelise
-from squill.runtime import machine, shard
+from squill.runtime import machine
 from squill.stream import Stream
 from squill.testing import assert_same_events
+from tests.small_batches import read_in_batches_of
 from tests.user_operators import Numbered
 
 SHAPES = [(3, 1), (2, 2)]
@@ -128,8 +128,7 @@ Source = Callable[[int], Stream]
 
 @pytest.fixture(autouse=True)
 def _tiny_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard, "DEFAULT_BATCH_ROWS", 7)
-    monkeypatch.setattr(scatter, "ENOUGH_ROWS", 5)
+    read_in_batches_of(monkeypatch, 7, sent=5)
     monkeypatch.setattr(machine, "MAILBOX_ROWS", 8)
     monkeypatch.setattr(machine, "LEAST_ROWS", 4)
 

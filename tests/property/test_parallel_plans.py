@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 import squill as sq
 from squill.engine.operators import relational_aggregate
 from squill.errors import SquillError
-from squill.exchange import scatter
 from squill.plan.node import walk
 from squill.plan.nodes.movement import Move
-from squill.runtime import machine, shard
 from squill.stream import Stream
 from squill.testing import assert_same_events
+from tests.small_batches import tiny_batches
 from tests.strategies import RELATIONAL_STEPS, describe, queries, relations, streams
 from tests.strategies_two_inputs import asof_joins, lookups, relational_joins
 
@@ -29,10 +28,7 @@ STORED = st.one_of(streams(edges=False), streams(edges=False), streams(), relati
 def _tiny_batches() -> Iterator[None]:
     """So small that every queue fills up, every mailbox blocks and every instant is cut."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard, "DEFAULT_BATCH_ROWS", 3)
-        patch.setattr(scatter, "ENOUGH_ROWS", 2)
-        patch.setattr(machine, "MAILBOX_ROWS", 2)
-        patch.setattr(machine, "LEAST_ROWS", 1)
+        tiny_batches(patch)
         yield
 
 

@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 
 import squill as sq
 from squill.errors import SquillError
-from squill.exchange import scatter
 from squill.plan.assignment import Assignment, Columns, Exponential, Fractions, Hashed, Rows, Stratified
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FrameSource, Source
 from squill.plan.rebuild import substitute
 from squill.progress import at_start, columns, exponential, fractions, hashed, rows, stratified
-from squill.runtime import machine, shard
 from squill.runtime.progressive import in_process
 from squill.stream import Stream
 from squill.testing import assert_same_events, reference
+from tests.small_batches import tiny_batches
 from tests.strategies import PAYLOAD, RELATIONAL_STEPS, VALUES, describe, queries
 from tests.strategies_two_inputs import relational_joins
 
@@ -214,10 +213,7 @@ def assert_progressive(query: Stream, data: st.DataObject) -> None:
 def _tiny_batches() -> Iterator[None]:
     """So small that every queue fills up, every mailbox blocks and every step is cut."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard, "DEFAULT_BATCH_ROWS", 3)
-        patch.setattr(scatter, "ENOUGH_ROWS", 2)
-        patch.setattr(machine, "MAILBOX_ROWS", 2)
-        patch.setattr(machine, "LEAST_ROWS", 1)
+        tiny_batches(patch)
         yield
 
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import squill as sq
-from squill.exchange import routers, scatter
-from squill.runtime import machine, shard, splits
+from squill.exchange import routers
+from squill.runtime import splits
 from squill.testing import assert_same_events
+from tests.small_batches import tiny_batches
 
 Frame = st.lists(
     st.tuples(st.integers(0, 30), st.sampled_from("abcd"), st.integers(-5, 5)), min_size=0, max_size=40
@@ -48,10 +49,7 @@ moves = st.lists(st.sampled_from(sorted(MOVES)), max_size=4)
 def _tiny_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that every queue fills up, every mailbox blocks and every instant is cut."""
     monkeypatch.setattr(splits, "BLOCK_ROWS", 2)
-    monkeypatch.setattr(shard, "DEFAULT_BATCH_ROWS", 3)
-    monkeypatch.setattr(scatter, "ENOUGH_ROWS", 2)
-    monkeypatch.setattr(machine, "MAILBOX_ROWS", 2)
-    monkeypatch.setattr(machine, "LEAST_ROWS", 1)
+    tiny_batches(monkeypatch)
     monkeypatch.setattr(routers, "BLOCK_ROWS", 2)
 
 

@@ -25,7 +25,9 @@ from squill.plan.nodes.progress import ProgressSource
 from squill.plan.rewrite import rewrite
 from squill.time import INFINITY
 
-__all__ = ["collect", "collect_events", "drive", "drive_stored", "source_arrivals", "steps", "write_file"]
+__all__ = [
+    "collect", "collect_events", "drive", "drive_stored", "source_arrivals", "steps", "waits_for_time", "write_file",
+]  # fmt: skip
 
 
 def source_arrivals(source: Source, batch_rows: int) -> Iterator[Arrival]:
@@ -101,10 +103,14 @@ def _queue(waiting: list[Any], number: int, rest: Iterator[Arrival], entry: Entr
     entry.advance(INFINITY)
 
 
+def waits_for_time(node: Node) -> bool:
+    """Say whether anything in a plan keeps rows until their time has come."""
+    return any(item.keeps_state and not item.is_relational for item in walk(node))
+
+
 def default_rows(node: Node) -> int:
     """Return how many rows a batch should have: many where nothing waits for time, else what the caches hold."""
-    waits = any(item.keeps_state and not item.is_relational for item in walk(node))
-    return DEFAULT_BATCH_ROWS if waits else LARGE_BATCH_ROWS
+    return DEFAULT_BATCH_ROWS if waits_for_time(node) else LARGE_BATCH_ROWS
 
 
 def collect(root: Node, *, sort: bool = False, batch_rows: int | None = None) -> pl.DataFrame:

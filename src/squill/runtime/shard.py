@@ -12,7 +12,7 @@ from typing import Protocol
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.compile import compile_plan
 from squill.engine.operator import Operator
-from squill.engine.run import default_rows, source_arrivals
+from squill.engine.run import source_arrivals, waits_for_time
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, Source
 from squill.plan.nodes.movement import ShardInput
@@ -20,7 +20,7 @@ from squill.runtime.report import Work
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["PASSING_BATCH_ROWS", "BatchInbox", "Inbox", "read_split", "rows_per_batch", "run_shard"]
+__all__ = ["PASSING_BATCHES", "BatchInbox", "Inbox", "read_split", "rows_per_batch", "run_shard"]
 
 
 class Inbox(Protocol):
@@ -52,8 +52,8 @@ class BatchInbox:
         return []
 
 
-PASSING_BATCH_ROWS = 262_144
-"""How many rows a batch has that only passes by: what it is dealt into is as large as the caches hold."""
+PASSING_BATCHES = 4
+"""How many batches are read as one where rows only pass by: what they are dealt into is as large as the caches hold."""
 
 
 def rows_per_batch(root: Node) -> int:
@@ -62,14 +62,14 @@ def rows_per_batch(root: Node) -> int:
     Rows that are dealt to others arrive in pieces, each of which is worked on by itself: two threads took a sixth less
     time for a sum than with pieces of a quarter of this size.
     """
-    return min(default_rows(root), PASSING_BATCH_ROWS)
+    return DEFAULT_BATCH_ROWS if waits_for_time(root) else PASSING_BATCHES * DEFAULT_BATCH_ROWS
 
 
-def read_split(split: Source, rows: int = DEFAULT_BATCH_ROWS) -> Iterator[Batch]:
-    """Yield a split's rows in time order, `rows` at a time."""
+def read_split(split: Source, rows: int | None = None) -> Iterator[Batch]:
+    """Yield a split's rows in time order, `rows` at a time, as many as the caches hold unless told."""
     if isinstance(split, FileSource) and not split.paths:
         return  # there are fewer files than shards
-    for arrival in source_arrivals(split, rows):
+    for arrival in source_arrivals(split, DEFAULT_BATCH_ROWS if rows is None else rows):
         if arrival.batch is not None:
             yield arrival.batch
 

@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine import run
 from squill.errors import ClusterError, InputError, NumericOverflowError, PlanError
-from squill.exchange import scatter
 from squill.plan.fragments import fragments_of
 from squill.runtime import shard
 from squill.runtime.answer import CollectAnswer
 from squill.runtime.progress import Progress
 from squill.testing import assert_same_events
+from tests.small_batches import read_in_batches_of
 from tests.unit.runtime.cases import CASES, Case
 
 
@@ -34,8 +36,7 @@ def test_answer_does_not_depend_on_the_number_of_shards(cluster: sq.Cluster, cas
 def test_answer_does_not_depend_on_the_batch_size(
     cluster: sq.Cluster, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard, "DEFAULT_BATCH_ROWS", 97)
-    monkeypatch.setattr(scatter, "ENOUGH_ROWS", 31)
+    read_in_batches_of(monkeypatch, 97, sent=31)
     assert_same_events(case.sharded(cluster, splits=3, to=4).collect(), case.in_process(), scale=1e4)
 
 
@@ -135,3 +136,24 @@ def test_files_are_read_by_their_shards_with_pushed_down_filters(cluster: sq.Clu
 def test_more_shards_than_files_leave_some_idle(cluster: sq.Cluster, tmp_path: Path) -> None:
     pl.DataFrame({"t": [1, 2]}).write_parquet(tmp_path / "a.parquet")
     assert cluster.scan(tmp_path, start="t", shards=3).collect().rows() == [(1, 2), (2, 3)]
+
+
+@pytest.mark.parametrize("reads", [lambda g: g, lambda g: g.with_duration(5).aggregate(n=sq.count())])
+def test_small_batches_are_what_shards_read(
+    cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch, reads: Callable[[sq.Stream], sq.Stream]
+) -> None:
+    """What tests of any batch size rest on."""
+    seen: list[int] = []
+    real = run.source_arrivals
+
+    def counting(split: Any, rows: int) -> Any:
+        for arrival in real(split, rows):
+            seen.append(0 if arrival.batch is None else len(arrival.batch))
+            yield arrival
+
+    monkeypatch.setattr(shard, "source_arrivals", counting)
+    read_in_batches_of(monkeypatch, 4, sent=2)
+    frame = pl.DataFrame({"t": range(50), "k": [n % 5 for n in range(50)]})
+    stream = cluster.from_frame(frame, start="t").rekey("k")
+    stream.query(reads).redistribute().query(lambda g: g.where(sq.col("k") >= 0)).collect()
+    assert max(seen) == 4
