@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
+from squill.engine.belongs import renumbering
 from squill.engine.operator import Belongs, Operator, OperatorState
+from squill.engine.pair_keys import PairKeys
 from squill.plan.nodes import TwoInputs
 from squill.time import MINUS_INFINITY
 
 __all__ = ["LEFT", "RIGHT", "AlignedOperator"]
 
 LEFT, RIGHT = 0, 1
+Array = npt.NDArray[Any]
 
 
 class AlignedOperator(Operator):
@@ -98,6 +102,15 @@ class AlignedOperator(Operator):
         self._promised = list(state["promised"])
         self._reached = MINUS_INFINITY
         self._waiting = (list(state["waiting"][LEFT]), list(state["waiting"][RIGHT]))
+
+    def _keep_keys(self, keys: PairKeys, belongs: Sequence[Belongs | None]) -> tuple[Array, Array] | None:
+        """Forget keys and waiting rows of other shards; return the slots that stay, and the new number of each slot."""
+        capacity = keys.capacity
+        kept = keys.keep(belongs)
+        if kept is None:
+            return None
+        self._keep_waiting(belongs)
+        return kept, renumbering(kept, capacity)
 
     def _keep_waiting(self, belongs: Sequence[Belongs | None]) -> None:
         """Forget the rows that wait and belong to other shards."""

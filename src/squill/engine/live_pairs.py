@@ -11,7 +11,7 @@ import polars as pl
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
 from squill.engine.batch import Batch
-from squill.engine.belongs import at_slots, renumbering
+from squill.engine.belongs import at_slots
 from squill.engine.buffers import grown
 from squill.engine.live_rows import Changes, LiveRows
 from squill.engine.operator import Belongs, OperatorState
@@ -132,13 +132,11 @@ class LivePairsOperator(AlignedOperator):
         self._preceding = [owned(array) for array in state["preceding"]]
 
     def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        capacity = self._keys.capacity
-        kept = self._keys.keep(belongs)
-        if kept is None:
+        found = self._keep_keys(self._keys, belongs)
+        if found is None:
             return False
-        self._keep_waiting(belongs)
-        number_of = renumbering(kept, capacity)
-        self._heads = at_slots(grown(self._heads, capacity), kept)
+        kept, number_of = found
+        self._heads = at_slots(grown(self._heads, len(number_of)), kept)
         for port, rows in enumerate(self._rows):
             for arrays in (self._slot_of, self._following, self._preceding):
                 arrays[port] = grown(arrays[port], rows.capacity)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
 from squill.engine.batch import Batch
-from squill.engine.belongs import at_slots, renumbered_chains, renumbering
+from squill.engine.belongs import at_slots, renumbered_chains
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.entries import Entries
@@ -143,12 +143,10 @@ class ExistsByIntervals(AlignedOperator):
         self._parts = state["parts"]
 
     def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        capacity = self._keys.capacity
-        kept = self._keys.keep(belongs)
-        if kept is None:
+        found = self._keep_keys(self._keys, belongs)
+        if found is None:
             return False
-        self._keep_waiting(belongs)
-        slot_number = renumbering(kept, capacity)
+        kept, slot_number = found
         living = self._entries.living
         entries = living[slot_number[self._rest[living, OF_SLOT]] >= 0]
         rows, rest = self._rows[entries], self._rest[entries]
@@ -158,7 +156,7 @@ class ExistsByIntervals(AlignedOperator):
         rest[:, PRECEDING] = renumbered_chains(rest[:, PRECEDING], number)
         rest[:, OF_SLOT] = slot_number[rest[:, OF_SLOT]]
         self._rows, self._rest = grown(rows, len(self._entries.start)), grown(rest, len(self._entries.start))
-        self._heads = at_slots(grown(self._heads, capacity), kept)
+        self._heads = at_slots(grown(self._heads, len(slot_number)), kept)
         self._heads[:, LEFT] = renumbered_chains(self._heads[:, LEFT], number)
         self._left_ends = _renumbered_ends(self._left_ends, number)
         self._right_ends = _renumbered_ends(self._right_ends, slot_number)

@@ -11,7 +11,6 @@ import polars as pl
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
 from squill.engine.batch import Batch
-from squill.engine.belongs import renumbering
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.kernels.join import CURSOR, NEXT_LEFT, NEXT_RIGHT, chain_rows, join_intervals
@@ -163,12 +162,10 @@ class IntervalJoin(AlignedOperator):
             side.load(saved)
 
     def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        capacity = self._keys.capacity
-        kept = self._keys.keep(belongs)
-        if kept is None:
+        found = self._keep_keys(self._keys, belongs)
+        if found is None:
             return False
-        self._keep_waiting(belongs)
-        number_of = renumbering(kept, capacity)
+        kept, number_of = found
         self._heads = np.zeros((max(16, len(kept)), 2), np.int64)
         for port, side in enumerate(self._sides):
             side.keep(number_of)
