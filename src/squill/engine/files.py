@@ -9,8 +9,8 @@ promises their order. Polars reads the pieces: only the columns needed, with the
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, reduce
 from itertools import accumulate
 
 import polars as pl
@@ -19,7 +19,7 @@ from squill.engine import time_sorter
 from squill.engine.batch import Batch
 from squill.engine.file_ranges import arrow_frames, lines
 from squill.engine.ingress import Arrival, RowReader, cut
-from squill.engine.row_groups import joined_groups, row_groups
+from squill.engine.row_groups import RowGroups, joined_groups, row_groups
 from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError, SourceReadError
 from squill.plan.build.files import TYPED, changed_type, first_line, scan_files, unreadable_hint
@@ -127,7 +127,8 @@ def _begin(reader: RowReader, source: FileSource, part: FilePart) -> None:
 
 def pieces_of(source: FileSource) -> list[FilePart]:
     """Return what to read one after the other: by earliest time, or as the files stand where order is promised."""
-    pieces = [piece for part in parts_of(source) for piece in _pieces_of_part(part, source)]
+    groups_of = cache(lambda path: row_groups(path, source, ()))  # many parts may be of one file
+    pieces = [piece for part in parts_of(source) for piece in _pieces_of_part(part, source, groups_of)]
     if source.promises.sorted_by or source.promises.packed:
         return pieces
     return sorted(pieces, key=lambda piece: piece.low)
@@ -138,10 +139,12 @@ def parts_of(source: FileSource) -> Sequence[FilePart]:
     return [FilePart(path) for path in source.paths] if source.parts is None else source.parts
 
 
-def _pieces_of_part(part: FilePart, source: FileSource) -> list[FilePart]:
+def _pieces_of_part(
+    part: FilePart, source: FileSource, groups_of: Callable[[str], list[RowGroups] | None]
+) -> list[FilePart]:
     if source.format != "parquet" or (part.size is not None and part.size <= PIECE_ROWS):
         return [part]
-    groups = row_groups(part.path, source, ())
+    groups = groups_of(part.path)
     if groups is None or (groups and all(group.low == MINUS_INFINITY for group in groups)):
         return [part]
     end = part.first + part.size if part.size is not None else None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from squill.engine.aggregation.schedules import Deltas, Schedule
+from squill.engine.aggregation.schedule import Deltas, Schedule
 from squill.engine.kernels.cells import empty_slots, still_empty
 
 __all__ = ["EmptySlots"]

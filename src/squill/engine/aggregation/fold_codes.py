@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from squill.engine.aggregation.schedules import Array, Column
+from squill.engine.aggregation.schedule import Array, Column
 from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.columns import as_float64, as_int64, read_only, series_from, valid_of

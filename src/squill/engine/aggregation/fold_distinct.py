@@ -11,7 +11,7 @@ from squill.engine.aggregation.fold_codes import Interned
 from squill.engine.aggregation.fold_nulls import NullFold
 from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
-from squill.engine.aggregation.schedules import Column, Deltas
+from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only, series_from, valid_of

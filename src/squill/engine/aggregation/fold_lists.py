@@ -15,7 +15,7 @@ from squill.engine.aggregation.fold_ranks import (
     take_rows,
 )
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
-from squill.engine.aggregation.schedules import Column, Deltas
+from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.columns import series_from, valid_of, values_and_valid_of
 from squill.engine.kernels import fold_order as kernels

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from squill.engine.aggregation.folds import Array, Fold, FoldContext
-from squill.engine.aggregation.schedules import Column, Deltas
+from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.operator import OperatorState
 from squill.plan.aggregates import BoundAggregate

@@ -10,7 +10,7 @@ import polars as pl
 from squill.engine.aggregation.fold_nulls import NullFold
 from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
-from squill.engine.aggregation.schedules import Column, Deltas
+from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.belongs import at_slots
 from squill.engine.buffers import grown

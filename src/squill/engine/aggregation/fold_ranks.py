@@ -17,7 +17,7 @@ from squill.engine.aggregation.fold_codes import NOBODY, Codes, Interned, RowCod
 from squill.engine.aggregation.fold_nulls import NullFold
 from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
-from squill.engine.aggregation.schedules import Column, Deltas
+from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.belongs import at_slots
 from squill.engine.buffers import Scratch, grown

@@ -24,7 +24,7 @@ from squill.engine.aggregation.fold_lists import RowLists
 from squill.engine.aggregation.fold_ranks import rows_in_order, take_rows
 from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
-from squill.engine.aggregation.schedules import Column, Deltas
+from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.buffers import room_for
 from squill.engine.columns import read_only, series_from, valid_of, values_and_valid_of, values_of

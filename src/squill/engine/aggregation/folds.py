@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.aggregation.schedules import Column, Deltas
+from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.operator import OperatorState
 from squill.errors import InternalError

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.aggregation.schedules import Deltas
+from squill.engine.aggregation.schedule import Deltas
 from squill.engine.batch import Batch, Int64s, endless
 from squill.engine.columns import taken
 from squill.engine.kernels import cells as kernels

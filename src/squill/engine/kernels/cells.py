@@ -97,7 +97,7 @@ def empty_slots(c_slot, c_alive, n, slots, open_serial, out):
         if c_alive[c] == 0:
             slot = c_slot[c]
             stamp = slots[slot, STAMP]
-            if slots[slot, ALIVE] == 0 and not (stamp == EMPTIED or stamp == open_serial):
+            if slots[slot, ALIVE] == 0 and not (stamp == EMPTIED or stamp >= open_serial):
                 slots[slot, STAMP] = EMPTIED
                 out[n_out] = slot
                 n_out += 1

@@ -96,6 +96,41 @@ def tagged_slot(table: Array, h: np.uint64) -> np.int64:
         at = (at + U1) & mask
 
 
+# Loops that count from 0 to the length of their arrays need not ask whether an index is negative, and take half the
+# time: so they are helpers, which are given parts of the rows.
+
+
+@inlined
+def guess_slots(table: Array, key_hashes: Array, out: Array) -> None:
+    for i in range(len(out)):
+        out[i] = tagged_slot(table, key_hashes[i])
+
+
+@inlined
+def reject_other_words(keys: Array, words: Array, out: Array) -> None:
+    """Set to -1 the guesses that hold another key; some are -1 already."""
+    for i in range(len(out)):
+        guess = np.uint64(max(np.int64(out[i]), np.int64(0)))
+        if words[guess] != keys[i]:
+            out[i] = EMPTY
+
+
+@inlined
+def reject_other_nulls(key_nulls: Array, nulls: Array, out: Array) -> None:
+    for i in range(len(out)):
+        guess = np.uint64(max(np.int64(out[i]), np.int64(0)))
+        if nulls[guess] != key_nulls[i]:
+            out[i] = EMPTY
+
+
+@inlined
+def missing(out: Array) -> int:
+    count = 0
+    for i in range(len(out)):
+        count += out[i] < 0
+    return count
+
+
 @inlined
 def place_entry(table: Array, at: np.uint64, h: np.uint64, slot: np.int64) -> None:
     table[at] = (np.int64(h) & HIGH_HALF) | slot
@@ -128,12 +163,13 @@ def look_up_word(
     """Give each row's one-word key its slot, from `row` on; without `may_insert`, -1 to those that have none."""
     for block in range(row, len(out), BLOCK):
         end = min(block + BLOCK, len(out))
-        for i in range(block, end):
-            out[i] = tagged_slot(table, key_hashes[i])
-        for i in range(block, end):
-            guess = np.uint64(max(np.int64(out[i]), np.int64(0)))
-            if words[guess] != keys[i] or (check_nulls and nulls[guess] != key_nulls[i]):
-                out[i] = EMPTY
+        slots = out[block:end]
+        guess_slots(table, key_hashes[block:end], slots)
+        reject_other_words(keys[block:end], words, slots)
+        if check_nulls:
+            reject_other_nulls(key_nulls[block:end], nulls, slots)
+        if missing(slots) == 0:
+            continue
         for i in range(block, end):
             if out[i] >= 0:
                 continue
@@ -172,8 +208,7 @@ def look_up_words(
     """Give each row's key of several words its slot, from `row` on; see `look_up_word`."""
     for block in range(row, len(out), BLOCK):
         end = min(block + BLOCK, len(out))
-        for i in range(block, end):
-            out[i] = tagged_slot(table, key_hashes[i])
+        guess_slots(table, key_hashes[block:end], out[block:end])
         for i in range(block, end):
             guess = max(np.int64(out[i]), np.int64(0))
             if nulls[guess] != key_nulls[i] or not same_words(keys, i, words, guess):
@@ -213,8 +248,7 @@ def look_up_bytes(
     """Give each row's byte string its slot, from `row` on; see `look_up_word`. New ones are copied to the arena."""
     for block in range(row, len(out), BLOCK):
         end = block + BLOCK if block + BLOCK < len(out) else len(out)  # noqa: FURB136
-        for i in range(block, end):
-            out[i] = tagged_slot(table, key_hashes[i])
+        guess_slots(table, key_hashes[block:end], out[block:end])
         for i in range(block, end):
             guess = np.int64(out[i])
             # Also fetches where the slot's bytes lie.

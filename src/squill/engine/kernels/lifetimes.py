@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from squill.engine.kernels.jit import inlined, kernel
 
-__all__ = ["bounds", "bounds_and_order", "hopping_lifetimes", "quantized_lifetimes"]
+__all__ = ["bounds", "bounds_and_order", "hopping_lifetimes", "hopping_starts", "quantized_lifetimes"]
 
 INFINITY = 2**63 - 1
 MINUS_INFINITY = -(2**63) + 1
@@ -77,6 +77,28 @@ def hopping_lifetimes(sync, size, hop, phase, is_right, start, end):
             if leaves_upwards(x, more):
                 return i
             end[i] = x + more
+    return -1
+
+
+@kernel
+def hopping_starts(sync, size, hop, phase, is_right, start):
+    """Set start := g(t), as `hopping_lifetimes` does; where the hop divides the size, ends follow from it.
+
+    Returns the first row whose window leaves the range of times, or −1.
+    """
+    shift = 1 if is_right else 0
+    before = INFINITY
+    point = MINUS_INFINITY
+    for i in range(len(sync)):
+        t = sync[i]
+        x = t - shift
+        if not (before <= t and x < point):
+            more = hop - since_grid(x, hop, phase)
+            if leaves_upwards(x, more) or leaves_upwards(x + more, size):
+                return i
+            point = x + more
+        start[i] = point
+        before = t
     return -1
 
 

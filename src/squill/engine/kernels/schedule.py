@@ -14,9 +14,10 @@ The last instant may go on in the next call: it stays *open*, its cells stay at 
 arrays, and only instants that are over are counted. So a call may stop anywhere: when the delta arrays are
 full it returns, and goes on where it was when it is called again.
 
-``state`` holds, between calls: whether an instant is open, its time, its serial number, the number of its
-cells, the heads of the queues. ``slots`` holds what is known of each slot in one cache line: how many rows
-are alive, in which instant it last got a cell, and the output row that is open (see `kernels.cells`).
+``state`` holds, between calls: whether an instant is open, its time, its serial number (with counts: the last one
+given, and the one of the instant), the number of its cells, the heads of the queues. ``slots`` holds what is
+known of each slot in one cache line: how many rows are alive, in which instant it last got a cell, and the
+output row that is open (see `kernels.cells`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from typing import Any
 from squill.engine.kernels.jit import inlined, kernel
 from squill.engine.kernels.memory import prefetch_word
 
-__all__ = ["schedule_endless", "schedule_fifo", "schedule_general"]
+__all__ = ["schedule_counts", "schedule_endless", "schedule_fifo", "schedule_general"]
 
 Array = Any
 
-OPEN, TIME, SERIAL, CELLS, NEXT_ROW, HEAD, HEAP = 0, 1, 2, 3, 4, 5, 6
+OPEN, TIME, SERIAL, CELLS, NEXT_ROW, HEAD, HEAP, INSTANT = 0, 1, 2, 3, 4, 5, 6, 7
 STATE_SIZE = 8
 
 ALIVE, STAMP, OPEN_ROW, OPEN_START = 0, 1, 2, 3
@@ -101,7 +102,7 @@ def schedule_endless(sync, slot, bound, state, slots, d_slot, d_sign, d_row, i_d
 
 @kernel
 def schedule_fifo(
-    sync, slot, base, q_end, q_slot, q_tail, bound, wants_deltas,
+    sync, slot, base, q_end, q_slot, q_tail, bound,
     state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive,
 ):  # fmt: skip
     """Rows that end in the order in which they start.
@@ -150,10 +151,9 @@ def schedule_fifo(
                 c_time[cells] = t
                 cells += 1
             slots[s, ALIVE] += 1
-            if wants_deltas:
-                d_slot[n_deltas] = s
-                d_sign[n_deltas] = 1
-                d_row[n_deltas] = base + i
+            d_slot[n_deltas] = s
+            d_sign[n_deltas] = 1
+            d_row[n_deltas] = base + i
             n_deltas += 1
             i += 1
         while head < q_tail and q_end[head] == t and n_deltas < capacity:
@@ -166,10 +166,9 @@ def schedule_fifo(
                 c_time[cells] = t
                 cells += 1
             slots[s, ALIVE] -= 1
-            if wants_deltas:
-                d_slot[n_deltas] = s
-                d_sign[n_deltas] = -1
-                d_row[n_deltas] = head
+            d_slot[n_deltas] = s
+            d_sign[n_deltas] = -1
+            d_row[n_deltas] = head
             n_deltas += 1
             head += 1
     done = n_deltas < capacity
@@ -182,6 +181,103 @@ def schedule_fifo(
     if done and is_open and now < bound:
         n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
     return done, n_deltas, n_instants
+
+
+@kernel
+def schedule_counts(
+    sync, other, duration, slot, q_end, q_slot, q_count, q_tail, bound, capacity,
+    state, slots, i_delta, i_cell, c_slot, c_time, c_alive,
+):  # fmt: skip
+    """Rows that end in the order in which they start, when only their number matters: there are no deltas.
+
+    Rows end `duration` after they start, or, when it is 0, at `other`. The queue has room for one entry per row,
+    and gets one for each slot in each run of rows with one start: how many they are. At most `capacity` cells
+    are added. Returns (done, tail of the queue, instants).
+    """
+    n_instants = 0
+    i = state[NEXT_ROW]
+    n = len(sync)
+    head = state[HEAD]
+    cells = state[CELLS]
+    limit = cells + capacity
+    serial = state[SERIAL]
+    instant = state[INSTANT]
+    is_open = state[OPEN] == 1
+    now = state[TIME]
+    last = bound - 1
+    if n > 0 and sync[n - 1] > last:
+        last = sync[n - 1]
+    words = slots.reshape(-1)
+    done = False
+    while cells < limit:
+        next_start = sync[i] if i < n else INFINITY
+        next_end = q_end[head] if head < q_tail else INFINITY
+        t = min(next_start, next_end)
+        if t > last or t == INFINITY:
+            done = True
+            break
+        if not is_open or t != now:
+            if is_open:
+                first = i_cell[n_instants - 1] if n_instants > 0 else 0
+                for c in range(first, cells):
+                    c_alive[c] = slots[c_slot[c], ALIVE]
+                i_delta[n_instants] = 0
+                i_cell[n_instants] = cells
+                n_instants += 1
+            is_open = True
+            now = t
+            serial += 1
+            instant = serial
+        if next_start == t:
+            # A run has a number of its own: a slot's stamp tells whether it has a cell in the instant, and
+            # whether it has an entry of the run. An entry holds minus the slot's rows before the run until it is over.
+            serial += 1
+            run = q_tail
+            end = t + duration if duration != 0 else other[i]
+            while i < n and sync[i] == t:
+                if i + AHEAD < n:
+                    prefetch_word(words, SLOT_SIZE * slot[i + AHEAD])
+                s = slot[i]
+                stamp = slots[s, STAMP]
+                if stamp != serial:
+                    if stamp < instant:
+                        if cells == limit:
+                            break
+                        c_slot[cells] = s
+                        c_time[cells] = t
+                        cells += 1
+                    slots[s, STAMP] = serial
+                    q_end[q_tail] = end
+                    q_slot[q_tail] = s
+                    q_count[q_tail] = -slots[s, ALIVE]
+                    q_tail += 1
+                slots[s, ALIVE] += 1
+                i += 1
+            for entry in range(run, q_tail):
+                q_count[entry] += slots[q_slot[entry], ALIVE]
+        while head < q_tail and q_end[head] == t:
+            if head + AHEAD < q_tail:
+                prefetch_word(words, SLOT_SIZE * q_slot[head + AHEAD])
+            s = q_slot[head]
+            if slots[s, STAMP] < instant:
+                if cells == limit:
+                    break
+                slots[s, STAMP] = instant
+                c_slot[cells] = s
+                c_time[cells] = t
+                cells += 1
+            slots[s, ALIVE] -= q_count[head]
+            head += 1
+    state[OPEN] = 1 if is_open else 0
+    state[TIME] = now
+    state[SERIAL] = serial
+    state[INSTANT] = instant
+    state[CELLS] = cells
+    state[NEXT_ROW] = i
+    state[HEAD] = head
+    if done and is_open and now < bound:
+        n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, 0, i_delta, i_cell)
+    return done, q_tail, n_instants
 
 
 @inlined

@@ -20,7 +20,8 @@ from squill.engine.aggregation import (  # noqa: F401  (registers folds)
 from squill.engine.aggregation.empty_slots import EmptySlots
 from squill.engine.aggregation.folds import Fold, FoldContext, fold_for
 from squill.engine.aggregation.output import CellOutput
-from squill.engine.aggregation.schedules import Column, Deltas, schedule_for
+from squill.engine.aggregation.schedule import Column, Deltas
+from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
 from squill.engine.keyed import KeySlots

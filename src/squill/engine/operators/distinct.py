@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from squill.engine.aggregation.empty_slots import EmptySlots
-from squill.engine.aggregation.schedules import Deltas, schedule_for
+from squill.engine.aggregation.schedule import Deltas
+from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
 from squill.engine.kernels.cells import cells_to_presence
 from squill.engine.operator import Belongs, Operator, OperatorState, register

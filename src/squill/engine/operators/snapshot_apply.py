@@ -11,7 +11,8 @@ import polars as pl
 from squill.engine.aggregation.empty_slots import EmptySlots
 from squill.engine.aggregation.fold_codes import RowCodes
 from squill.engine.aggregation.fold_lists import RowLists
-from squill.engine.aggregation.schedules import Deltas, schedule_for
+from squill.engine.aggregation.schedule import Deltas
+from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
 from squill.engine.keyed import KeySlots

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.aggregation.empty_slots import EmptySlots
-from squill.engine.aggregation.schedules import Deltas, schedule_for
+from squill.engine.aggregation.schedule import Deltas
+from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.kernels.schedule import ALIVE

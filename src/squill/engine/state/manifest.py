@@ -29,7 +29,7 @@ __all__ = [
     "write_manifest",
 ]
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "MANIFEST"
 SUFFIX = ".state"
 MAGIC = "squill checkpoint"
