@@ -439,5 +439,5 @@ def test_a_process_killed_many_times_loses_nothing(tmp_path: Path) -> None:
 
 def test_the_manifest_is_json_after_two_lines(state: Path) -> None:
     first, _, body = (state / "MANIFEST").read_bytes().split(b"\n", 2)
-    assert first == b"squill checkpoint 1"
+    assert first == b"squill checkpoint 2"
     assert {"plan", "tree", "leaves", "chunks", "files"} <= json.loads(body).keys()

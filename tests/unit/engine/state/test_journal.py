@@ -408,8 +408,8 @@ def test_merging_does_not_bless_damage(tmp_path: Path) -> None:
     ("first_line", "text"),
     [
         ("something else 1", "is not the manifest of a checkpoint"),
-        ("squill checkpoint 999", "has format 999, this version of Squill reads 1"),
-        ("squill checkpoint 0", "has format 0, this version of Squill reads 1"),
+        ("squill checkpoint 999", "has format 999, this version of Squill reads 2"),
+        ("squill checkpoint 0", "has format 0, this version of Squill reads 2"),
     ],
 )
 def test_other_formats_are_named_and_left_alone(first_line: str, text: str, tmp_path: Path) -> None:
