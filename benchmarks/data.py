@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["DAYS", "EPOCH", "FOLDER", "FULL", "events", "made_events", "phrases", "users"]
+__all__ = ["DAYS", "EPOCH", "FOLDER", "FULL", "USERS", "events", "made_events", "phrases", "users"]
 
 FULL = 10_000_000
 USERS = 300_000
@@ -47,12 +47,13 @@ def phrases(n: int) -> pl.DataFrame:
     return _cached(f"phrases-{n}", lambda: _phrases(n))
 
 
-def made_events(n: int) -> pl.DataFrame:
-    """Return what `events` keeps, made anew."""
+def made_events(n: int, population: int | None = None) -> pl.DataFrame:
+    """Return what `events` keeps, made anew; with a `population`, of so many users instead."""
+    population = users(n) if population is None else population
     rng = np.random.default_rng(2014)
     # Hot users get any number, as in life, not the lowest ones.
-    numbers = rng.permutation(users(n))
-    user = numbers[_zipf_ranks(rng, n, users(n))]
+    numbers = rng.permutation(population)
+    user = numbers[_zipf_ranks(rng, n, population)]
     frame = pl.DataFrame(
         {
             "ts": _times(rng, n),

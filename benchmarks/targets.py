@@ -164,7 +164,7 @@ def _of_clusters() -> Iterator[Target]:
     yield _cluster(hopping.HOURLY, "speed over Spark's window(), per row", faster(hopping.WINDOW), 100)
     yield _cluster(hopping.HOURLY, "speed over the best rewrite", faster(*hopping.REWRITES), 4)
     for name in big_data.SCANS.values():
-        yield _cluster(name, "speed over Spark's", faster(sides.SPARK), 1.5)
+        yield _cluster(name, "speed over Spark's, both collected", faster(sides.SPARK_COLLECTED), 1.5)
     for name in big_data.AGGREGATES.values():
         yield _cluster(name, "speed over Spark's, best plan", best_of(big_data.PLAN_SIDES, [sides.SPARK]), 2)
     for side in big_data.JOIN_SIDES:

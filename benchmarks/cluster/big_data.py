@@ -6,6 +6,7 @@ The four plans of a grouped sum and the three of a join are those of the paper's
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ import polars as pl
 import squill as sq
 from benchmarks.cluster import tables
 from benchmarks.cluster.hopping import FAMILY
-from benchmarks.cluster.sides import layout_name, spark_query, squill_plan
+from benchmarks.cluster.sides import SPARK_COLLECTED, layout_name, spark_query, squill_plan
 from benchmarks.harness import Comparison, Experiment
 
 __all__ = ["AGGREGATES", "JOIN", "JOIN_SIDES", "LIKES", "PLAN_SIDES", "SCANS", "experiments", "joined", "opened"]
@@ -58,7 +59,8 @@ def _scan(rank: int) -> Comparison:
         return rankings.query(lambda s: s.where(sq.col("pageRank") > rank).select("pageURL", "pageRank"))
 
     sql = f"select pageURL, pageRank from {{rankings}} where pageRank > {rank}"
-    return _comparison(SCANS[rank], (SQUILL, plan, (2, 1)), sql=sql)
+    compared = _comparison(SCANS[rank], (SQUILL, plan, (2, 1)), sql=sql)
+    return replace(compared, sides=(*compared.sides, spark_query(sql, _files, SPARK_COLLECTED)))
 
 
 PREDICATES = (

@@ -1,10 +1,14 @@
-"""Whether twice the data takes twice the time: the hopping count over once, twice and four times the events."""
+"""Whether twice the data takes twice the time: the hopping count over once, twice and four times the events.
+
+The users are the same in all sizes: more of them would be another query, with a larger state.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
 
+from benchmarks import data
 from benchmarks.cluster import hopping, tables
 from benchmarks.cluster.sides import squill_plan
 from benchmarks.harness import Experiment, Measured, Outcome, Settings, Spread, timed
@@ -30,7 +34,7 @@ class Growth:
 
     def measure(self, settings: Settings) -> Outcome:
         sizes = [settings.events * times for times in TIMES]
-        runs = [SIDE.prepare(tables.clicks(size)) for size in sizes]
+        runs = [SIDE.prepare(tables.clicks(size, data.USERS)) for size in sizes]
         for run in runs:
             run()
         rounds = [[timed(run) for run in runs] for _ in range(settings.runs)]

@@ -1,6 +1,7 @@
 """How Squill and Spark are asked: tables are opened before, the query is built and run while it is timed.
 
-Squill's answer is collected on the driver. Spark's rows are made and dropped where they are (`noop`).
+Squill's answer is collected on the driver. Spark's rows are made and dropped where they are (`noop`), which spares it
+much where most rows are the answer: scans also ask it to collect them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import polars as pl
 import squill as sq
 from benchmarks.harness import Run, Side, same
 from benchmarks.peers import spark_session
-from benchmarks.peers.spark_sql import SPARK, dropped, naive, spark_rows
+from benchmarks.peers.spark_sql import SPARK, collected, dropped, naive, spark_rows
 
-__all__ = ["SPARK", "layout_name", "spark_query", "squill_plan"]
+__all__ = ["SPARK", "SPARK_COLLECTED", "layout_name", "spark_query", "squill_plan"]
 
+SPARK_COLLECTED = "spark sql, collected"
 Tables = Callable[[sq.Cluster, Path], tuple[sq.ShardedStream, ...]]
 Plan = Callable[..., sq.ShardedStream]
 Files = Callable[[Path], Mapping[str, Path]]
@@ -53,9 +55,10 @@ def spark_query(
     form: Callable[[pl.DataFrame], pl.DataFrame] = same,
 ) -> Side:
     """Return a query, in which {name} stands for a table of `files`."""
-    return Side(name=name, prepare=partial(_prepared, sql, files), rows=spark_rows, form=form, most_events=most_events)
+    prepare = partial(_prepared, collected if name == SPARK_COLLECTED else dropped, sql, files)
+    return Side(name=name, prepare=prepare, rows=spark_rows, form=form, most_events=most_events)
 
 
-def _prepared(sql: str, files: Files, folder: Path) -> Run:
+def _prepared(run: Callable[..., Run], sql: str, files: Files, folder: Path) -> Run:
     session = spark_session.session()
-    return dropped(sql, **{name: session.read.parquet(str(path)) for name, path in files(folder).items()})
+    return run(sql, **{name: session.read.parquet(str(path)) for name, path in files(folder).items()})

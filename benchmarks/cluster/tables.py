@@ -28,14 +28,14 @@ WIDE_COLUMNS = 8
 ShareOf = Callable[[int], pl.DataFrame]
 
 
-def clicks(n: int) -> Path:
+def clicks(n: int, population: int | None = None) -> Path:
     """Return n clicks in time order (see `data.events`); times are instants, which is what Spark knows best."""
 
     def make(folder: Path) -> None:
-        frame = data.made_events(n).with_columns(pl.col("ts").dt.replace_time_zone("UTC"))
+        frame = data.made_events(n, population).with_columns(pl.col("ts").dt.replace_time_zone("UTC"))
         _write(folder, lambda share: frame[n * share // FILES : n * (share + 1) // FILES])
 
-    return _cached(f"clicks-{n}", make)
+    return _cached(f"clicks-{n}" if population is None else f"clicks-{n}-of-{population}", make)
 
 
 def visits_and_rankings(n: int) -> Path:
