@@ -26,7 +26,7 @@ from squill.runtime.live.postbox import Postbox
 from squill.runtime.live.shard import LiveShard
 from squill.runtime.live.share import default_memory
 from squill.runtime.stored_answer import sync_to_disk
-from squill.runtime.threads import Checkpoint
+from squill.runtime.threads import Checkpoint, run_on_threads
 
 __all__ = ["LivePlan", "ShardHost", "answer_frame", "state_folder", "write_answer"]
 
@@ -130,10 +130,8 @@ class ShardHost:
                 else:
                     shard.tell(postbox)
             late = shard.take_late()
-            written = self._written(order, rows)
             has_news = has_work or order.origin is not None
-            if has_news:
-                self._keep(order, held)
+            written = self._write(order, held if has_news else None, rows)
             self._sizes[order.place] = held.journal.live_bytes
             self._leave_if_crowded(order)
             return ShardReport(
@@ -225,6 +223,22 @@ class ShardHost:
             raise InternalError(f"the state of shard {order.place} is lost: there is no checkpoint")
         return read_version(state_folder(self._plan.folder, order.fragment, shard), version, journal)
 
+    def _write(self, order: ShardOrder, changed: _Held | None, rows: Batch | None) -> tuple[str, int] | None:
+        """Write the rows of the answer and the next state side by side: either waits for the disk at times."""
+
+        def write_rows(_: Checkpoint) -> tuple[str, int] | None:
+            return self._written(order, rows)
+
+        def write_state(_: Checkpoint) -> None:
+            if changed is not None:
+                self._keep(order, changed)
+
+        if rows is None or order.output is None or changed is None or self._plan.folder is None:
+            write_state(_always)
+            return write_rows(_always)
+        written, _ = run_on_threads([write_rows, write_state], 2)
+        return written
+
     def _keep(self, order: ShardOrder, held: _Held) -> None:
         if self._plan.folder is None:
             held.version = Version((held.version.number if held.version else 0) + 1, "memory")
@@ -239,11 +253,16 @@ class ShardHost:
         return write_answer(frame, order.output, order.shard), frame.height
 
 
+def _always() -> None:
+    """Go on: what is computed already is also written."""
+
+
 def write_answer(frame: pl.DataFrame, order: OutputOrder, shard: int) -> str:
     """Write rows under a name that no pattern for finished files matches."""
     path = Path(order.folder) / f".{order.stem}-{shard:04}-{os.urandom(4).hex()}.unfinished"
     if order.format == "parquet":
-        frame.write_parquet(path)
+        # Like Spark's own files: what is written while others wait is not squeezed to the last.
+        frame.write_parquet(path, compression="snappy")
     else:
         frame.write_ipc(path)
     sync_to_disk(path)
