@@ -6,7 +6,7 @@ continuously over live data.
 
 from polars import col
 
-from squill import errors, progress
+from squill import ci, errors, progress
 from squill.cluster import Cluster, local, resume, spark
 from squill.ingest import (
     adjust,
@@ -56,6 +56,7 @@ __all__ = [
     "Stream",
     "adjust",
     "aggregate_fn",
+    "ci",
     "codec",
     "col",
     "collect_list",

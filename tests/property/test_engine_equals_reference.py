@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from squill.engine.operators import relational_aggregate
 from squill.errors import SquillError
+from squill.plan.nodes import Chop
 from squill.stream import Stream
 from squill.testing import assert_same_events, reference
 from tests.strategies import AGGREGATES, RELATIONAL_STEPS, STEPS, describe, queries, relations, streams
@@ -75,6 +76,12 @@ def asked(steps: Iterable[str], sources: st.SearchStrategy[Stream], most: int = 
 @given(asked(ENABLED, streams(edges=HAS_EVENTS_SOURCE)))
 def test_temporal_queries(query: Stream) -> None:
     assert_engine_agrees(query)
+
+
+@settings(thorough, max_examples=60)
+@given(streams(edges=HAS_EVENTS_SOURCE), st.integers(1, 5), st.integers(-3, 3), st.integers(-5, 30))
+def test_chops_that_end(stream: Stream, period: int, offset: int, until: int) -> None:
+    assert_engine_agrees(Stream(Chop(parent=stream.plan, period=period, offset=offset, until=until)))
 
 
 @thorough

@@ -15,6 +15,7 @@ from unittest.mock import patch
 import polars as pl
 import pytest
 from hypothesis import given, note, settings
+from hypothesis import strategies as st
 
 from squill.engine.compile import compile_plan
 from squill.engine.egress import CollectSink
@@ -24,6 +25,7 @@ from squill.engine.state.folder import StoredState
 from squill.engine.state.journal import Journal
 from squill.errors import SquillError
 from squill.plan.node import Node
+from squill.plan.nodes import Chop
 from squill.plan.rewrite import rewrite
 from squill.stream import Stream
 from squill.testing import assert_same_events
@@ -138,3 +140,9 @@ def test_each_step_survives_checkpoints(step: str) -> None:
         assert_checkpoints_change_nothing(query)
 
     survives()
+
+
+@settings(thorough, max_examples=15)
+@given(streams(edges=HAS_EVENTS_SOURCE, max_rows=15), st.integers(1, 4), st.integers(0, 20))
+def test_chops_that_end_survive_a_restart_at_every_batch(stream: Stream, period: int, until: int) -> None:
+    assert_restarts_change_nothing(Stream(Chop(parent=stream.plan, period=period, offset=0, until=until)))

@@ -474,6 +474,24 @@ CASES: dict[str, Callable[[], object]] = {
     "progressive_over_time_by_rows": lambda: stream().progressive(sq.progress.rows(1)),
     "progressive_over_time_ungrouped": lambda: stream().count().progressive(sq.progress.hashed("customer", 3)),
     "progressive_pushed": lambda: sq.source({"t": pl.Int64}, start="t").progressive(sq.progress.rows(1)),
+    "progressive_interval_of_rows": lambda: (
+        sampled({"p": [1]}).aggregate(m=sq.ci.mean("p")).progressive(sq.progress.rows(1))
+    ),
+    "progressive_interval_of_a_lost_hash": lambda: (
+        sampled({"u": [1], "p": [1]}).select("p").aggregate(m=sq.ci.mean("p")).progressive(sq.progress.hashed("u", 3))
+    ),
+    "progressive_interval_of_groups": lambda: (
+        sampled({"u": [1], "p": [1]})
+        .group_aggregate("p", n=sq.count())
+        .aggregate(m=sq.ci.mean("n"))
+        .progressive(sq.progress.hashed("u", 3))
+    ),
+    "interval_level": lambda: sq.ci.mean("price", level=95),
+    "interval_uniform": lambda: sq.ci.mean("price", uniform="yes"),  # type: ignore[arg-type]
+    "interval_share": lambda: sq.ci.quantile("price", 1),
+    "interval_arithmetic": lambda: sq.ci.mean("price") * 2,
+    "interval_of_text": lambda: stream().aggregate(m=sq.ci.mean("customer")),
+    "interval_of_durations": lambda: sampled({"took": [dt.timedelta(seconds=1)]}).aggregate(m=sq.ci.sum("took")),
     "progressive_no_such_row": lambda: next(table().progressive(sq.progress.rows(1))).provenance({"price": 7}),
     "progressive_changes_named_diff": lambda: (
         next(sq.from_frame({"diff": [1]}).progressive(sq.progress.rows(1))).changes

@@ -10,7 +10,7 @@ from squill.plan.node import Node
 from squill.plan.nodes.sources import Source
 
 PUBLIC = """
-Cluster ShardedStream Stream adjust aggregate_fn codec col collect_list count count_distinct count_not_null drop end
+Cluster ShardedStream Stream adjust aggregate_fn ci codec col collect_list count count_distinct count_not_null drop end
 end_edge errors first folder from_events from_frame from_json interval last local max mean min partitions pattern
 percentile point product progress punctuation resume scan source spark start start_edge std sum table throw top_k var
 warm

@@ -7,7 +7,7 @@ all rows are there from the start, a dimension, may stand beside: every step see
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from squill.errors import UnsupportedOperatorError
 from squill.plan.node import Node, UnaryNode, walk
@@ -35,11 +35,12 @@ from squill.plan.nodes import (
 )
 from squill.plan.rewrite.parallelise import LEFT, MAY_BE_COPIED, RIGHT
 
-__all__ = ["check_apart"]
+__all__ = ["Carried", "carried_columns", "check_apart"]
 
 Names = frozenset[str]
 Carried = tuple[Names, ...]
 """By hashed column, the columns of a node that have its value in every row."""
+Refuse = Callable[[Node, str], UnsupportedOperatorError]
 
 KEYED = (Aggregate, ConsecutivePairs, CountWindow, Detect, PerWindow, SessionWindow, Sessionize, SnapshotApply,
          UserOperator)  # fmt: skip
@@ -54,13 +55,26 @@ def check_apart(root: Node, hashed: Mapping[int, tuple[str, ...]]) -> None:
 
     A source that is not in it is there as a whole from the start.
     """
+    carried_columns(root, hashed, _refused)
+
+
+def carried_columns(root: Node, hashed: Mapping[int, tuple[str, ...]], refuse: Refuse) -> Carried | None:
+    """Return which columns carry the hashed ones, None where every step has all rows; raise where steps meet."""
     carried: dict[int, Carried | None] = {}
     for node in walk(root):
         if isinstance(node, Source):
             names = hashed.get(id(node))
             carried[id(node)] = None if names is None else tuple(frozenset([name]) & set(node.schema) for name in names)
         else:
-            carried[id(node)] = _after(node, [carried[id(parent)] for parent in node.inputs])
+            try:
+                carried[id(node)] = _after(node, [carried[id(parent)] for parent in node.inputs])
+            except _MeetError as error:
+                raise refuse(node, str(error)) from None
+    return carried[id(root)]
+
+
+class _MeetError(Exception):
+    """A node looks at rows of different steps; the text says why."""
 
 
 def _after(node: Node, inputs: list[Carried | None]) -> Carried | None:
@@ -68,7 +82,7 @@ def _after(node: Node, inputs: list[Carried | None]) -> Carried | None:
     if isinstance(node, TwoInputs):
         return _of_pairs(node, *inputs)
     if isinstance(node, Union):
-        return _of_union(node, inputs)
+        return _of_union(inputs)
     (before,) = inputs
     if before is None:
         return None
@@ -76,9 +90,9 @@ def _after(node: Node, inputs: list[Carried | None]) -> Carried | None:
     if isinstance(node, KEYED):
         keys = frozenset(node.keys)
         if not all(names & keys for names in before):
-            raise _refused(node, f"its keys are {', '.join(node.keys) or 'none'}")
+            raise _MeetError(f"its keys are {', '.join(node.keys) or 'none'}")
     elif isinstance(node, (Distinct, Stitch)) and not all(before):
-        raise _refused(node, "it compares rows that no longer have them")
+        raise _MeetError("it compares rows that no longer have them")
     return _kept(node, before)
 
 
@@ -92,12 +106,12 @@ def _kept(node: UnaryNode, before: Carried) -> Carried:
     return tuple(names & set(node.schema) for names in before)
 
 
-def _of_union(node: Union, inputs: list[Carried | None]) -> Carried | None:
+def _of_union(inputs: list[Carried | None]) -> Carried | None:
     known = [item for item in inputs if item is not None]
     if not known:
         return None
     if len(known) < len(inputs):
-        raise _refused(node, "it unites them with rows that every step has")
+        raise _MeetError("it unites them with rows that every step has")
     return tuple(frozenset.intersection(*names) for names in zip(*known, strict=True))
 
 
@@ -106,12 +120,12 @@ def _of_pairs(node: TwoInputs, left: Carried | None, right: Carried | None) -> C
         return None
     if left is None or right is None:
         if (LEFT if left is None else RIGHT) not in MAY_BE_COPIED[type(node)](node):
-            raise _refused(node, "it would find rows without a match in every step")
+            raise _MeetError("it would find rows without a match in every step")
     else:
         pairs = list(zip(node.matching.left_keys, node.matching.right_keys, strict=True))
         for one, other in zip(left, right, strict=True):
             if not any(a in one and b in other for a, b in pairs):
-                raise _refused(node, f"rows match by {node.matching}")
+                raise _MeetError(f"rows match by {node.matching}")
     return _shown(node, left, right)
 
 

@@ -24,6 +24,7 @@ import polars as pl
 from squill.errors import NotRowWiseError, PlanError
 from squill.plan import events, nodes, serialise
 from squill.plan.aggregates import BoundAggregate
+from squill.plan.confidence import Estimated
 from squill.plan.expression_text import LostLiteralError, deserialise, dump_tree, load_tree
 from squill.plan.expressions import Expression
 from squill.plan.matching import Matching
@@ -43,7 +44,7 @@ FORM = 1
 Json = Any
 
 VALUES: tuple[type, ...] = (
-    BoundAggregate, Expression, Matching, Properties, TimeType, WindowShape,
+    BoundAggregate, Estimated, Expression, Matching, Properties, TimeType, WindowShape,
     nodes.Disorder, nodes.FilePart, nodes.Lifetime, nodes.Promises, nodes.Stored,
     patterns.Element, patterns.PatternTree, patterns.Register,
     events.EndEdge, events.Interval, events.Point, events.Punctuation, events.StartEdge,

@@ -29,6 +29,8 @@ class ChopOperator(Operator):
     def __init__(self, node: Chop) -> None:
         super().__init__(node)
         self._period, self._offset = node.period, node.offset % node.period
+        self._is_bounded = node.until is not None
+        self._until = INFINITY if node.until is None else node.until
         self._has_edges = not node.parent.properties.ends_known
         self._rest = TimeQueue()
         self._open = OpenEvents(node.schema)
@@ -67,7 +69,8 @@ class ChopOperator(Operator):
             self.emit(Batch.concat(rows).sorted_by_sync())
 
     def _next_cut(self, times: Int64s) -> Int64s:
-        return next_grid_point(times, self._period, self._offset)
+        following = next_grid_point(times, self._period, self._offset)
+        return np.where(following > self._until, INFINITY, following) if self._is_bounded else following
 
     # -- intervals ----------------------------------------------------------------------------------------
 
@@ -78,17 +81,17 @@ class ChopOperator(Operator):
         cut = np.minimum(due.other, self._next_cut(due.sync))
         first = Batch(due.sync, cut, due.columns)
         # What never ends is kept although no grid point follows: it is refused at completion.
-        longer = (due.other > cut) | (due.other == INFINITY)
+        longer = (due.other > cut) | ((due.other == INFINITY) & (not self._is_bounded))
         if not longer.any():
             return first
         rest = due.filter(longer)
         begins, ends = cut[longer], rest.other
-        last = np.minimum(ends - 1, reached)
+        last = np.minimum(np.minimum(ends - 1, reached), self._until)
         starts, rows = expand(begins, last, self._period, "chop")
         pieces = rest.take(rows)
         pieces = Batch(starts, np.minimum(self._next_cut(starts), ends[rows]), pieces.columns)
         remaining = np.where(last >= begins, self._next_cut(last), begins)
-        waits = (remaining < ends) | (ends == INFINITY)
+        waits = (remaining < ends) | ((ends == INFINITY) & (not self._is_bounded))
         self._rest.add(Batch(remaining, ends, rest.columns).filter(waits))
         return Batch.concat([first, pieces]) if len(pieces) else first
 
@@ -96,7 +99,7 @@ class ChopOperator(Operator):
 
     def _piece_start(self, starts: Int64s, before: Int64s) -> Int64s:
         """Where the piece that is alive just before a time began."""
-        return np.maximum(starts, last_grid_point(before - 1, self._period, self._offset))
+        return np.maximum(starts, last_grid_point(np.minimum(before - 1, self._until), self._period, self._offset))
 
     def _take_edges(self, edges: Batch) -> Batch:
         entries = self._open.take(edges)
@@ -112,7 +115,7 @@ class ChopOperator(Operator):
         if due is None:
             return None
         entries, ends = due.other, self._open.end_of[due.other]
-        last = np.minimum(ends, reached) - 1
+        last = np.minimum(np.minimum(ends, reached) - 1, self._until)
         cuts, rows = expand(due.sync, last, self._period, "chop")
         following = np.where(last >= due.sync, self._next_cut(last), due.sync)
         over = (ends <= following) & (ends != INFINITY)
@@ -128,6 +131,8 @@ class ChopOperator(Operator):
         return Batch.concat([ends, Batch(cuts, np.full(len(cuts), INFINITY), columns)])
 
     def _refuse_endless(self) -> None:
+        if self._is_bounded:
+            return
         endless = len(self._open.open_entries) + self._rest.count_endless()
         if endless:
             raise UnboundedResultError(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from squill.errors import ColumnNotFoundError, PlanError
-from squill.plan.aggregates import AggregateExpr, bind_call, calls_of, distinct_calls
+from squill.plan.aggregates import AggregateExpr, BoundAggregate, bind_call, calls_of, distinct_calls
 from squill.plan.build.checks import check_key_type, check_same_time
 from squill.plan.build.payload import project
+from squill.plan.confidence import ConfidenceExpr, Estimated
 from squill.plan.expressions import Expression, Scope, bind, bind_one, column
 from squill.plan.node import Node
 from squill.plan.nodes import Aggregate, Distinct, Union
@@ -27,10 +28,23 @@ def aggregate(node: Node, keys: Sequence[str], named: Mapping[str, object]) -> N
     placeholders = Schema((call.placeholder, call.dtype) for call in bound)
     scope = Scope(placeholders, None, ends_known=False)
     columns = tuple(_output(name, expr, scope) for name, expr in wanted.items())
-    built = Aggregate(parent=node, keys=tuple(keys), calls=bound, columns=columns)
+    estimated = tuple(expr.named(name) for name, expr in wanted.items() if isinstance(expr, ConfidenceExpr))
+    _check_numbers(estimated, bound)
+    built = Aggregate(parent=node, keys=tuple(keys), calls=bound, columns=columns, estimated=estimated)
     if node.time is not None:
         built.schema.without_time_names("aggregate")
     return built
+
+
+def _check_numbers(estimated: Sequence[Estimated], calls: Sequence[BoundAggregate]) -> None:
+    by_name = {call.placeholder: call for call in calls}
+    for item in estimated:
+        for call in (by_name[name] for name in item.of):
+            if not call.dtype.is_numeric():
+                raise PlanError(
+                    f"sq.ci.{item.kind}: {call} is {call.dtype}, not a number",
+                    "cast it first, as in sq.col('took').dt.total_seconds().",
+                )
 
 
 def _output(name: str, given: AggregateExpr, scope: Scope) -> Expression:

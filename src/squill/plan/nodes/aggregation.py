@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from squill.plan.aggregates import BoundAggregate
+from squill.plan.confidence import Estimated
 from squill.plan.expressions import Expression
 from squill.plan.node import UnaryNode
 from squill.plan.properties import Properties
@@ -18,12 +19,14 @@ __all__ = ["Aggregate", "Distinct"]
 class Aggregate(UnaryNode):
     """Between two neighbouring change points of a key's alive events, one row of aggregates.
 
-    `calls` are the distinct aggregates, `columns` the outputs as expressions over their placeholders.
+    `calls` are the distinct aggregates, `columns` the outputs as expressions over their placeholders. Those that are
+    `estimated` are exact over all rows, and have an interval over a sample.
     """
 
     keys: tuple[str, ...]
     calls: tuple[BoundAggregate, ...]
     columns: tuple[Expression, ...]
+    estimated: tuple[Estimated, ...] = ()
 
     @cached_property
     def schema(self) -> Schema:
@@ -40,8 +43,14 @@ class Aggregate(UnaryNode):
     def details(self) -> str:
         by_placeholder = {call.placeholder: str(call) for call in self.calls}
         shown = []
+        estimated = {item.column: item for item in self.estimated}
         for column in self.columns:
             text = column.text
+            if column.name in estimated:
+                item = estimated[column.name]
+                of = ", ".join(by_placeholder[name] for name in item.of)
+                uniform = ", uniform=True" if item.uniform else ""
+                text = f"ci.{item.kind}({of}, level={item.level:g}{uniform})"
             for placeholder, call in by_placeholder.items():
                 text = text.replace(f'col("{placeholder}")', call)
             shown.append(f"{column.name}={text}")

@@ -114,10 +114,11 @@ class PointAtEnd(UnaryNode):
 
 @dataclass(frozen=True, kw_only=True)
 class Chop(UnaryNode):
-    """Split each lifetime at every offset + k·period strictly inside it."""
+    """Split each lifetime at every offset + k·period strictly inside it; no later than `until`, where it is given."""
 
     period: int
     offset: int
+    until: int | None = None
 
     @cached_property
     def properties(self) -> Properties:

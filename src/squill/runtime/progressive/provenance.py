@@ -20,6 +20,7 @@ from squill.plan.build.progress import ProgressInput
 from squill.plan.node import Node
 from squill.plan.nodes import (
     Aggregate,
+    Chop,
     Distinct,
     Exists,
     FileSource,
@@ -99,24 +100,30 @@ class _Search:
         frame = self._alive[id(source)]
         return frame[sorted(self._rows[id(source)])]
 
-    def behind(self, node: Node, values: Values) -> None:
-        """Note the rows behind those rows of the node that have these values."""
+    def behind(self, node: Node, values: Values, *, is_exact: bool = False) -> None:
+        """Note the rows behind those rows of the node that have these values.
+
+        `is_exact` says that all rows of these values are meant, so that of a finer group the key need not be known.
+        """
         plain = self._row_by_row(node)
         if plain is not None:
             source, frame = plain
             self._rows[id(source)].update(rows_like(frame, values)[ROW].to_list())
             return
         match node:
-            case Where() | Distinct() | Split() | Move():
-                self.behind(node.parent, values)
+            case Where() | Distinct() | Split() | Move() | Chop():
+                self.behind(node.parent, values, is_exact=is_exact)
             case Select():
                 copies = {item.name: item.source_column for item in node.columns if item.source_column is not None}
-                self.behind(node.parent, {copies[name]: value for name, value in values.items() if name in copies})
+                kept = {copies[name]: value for name, value in values.items() if name in copies}
+                self.behind(node.parent, kept, is_exact=is_exact and len(kept) == len(values))
             case Aggregate() | SnapshotApply():
-                self.behind(node.parent, _known(node, node.keys, values))
+                is_group = is_exact and values.keys() <= set(node.keys)
+                known = values if is_group else _known(node, node.keys, values)
+                self.behind(node.parent, known, is_exact=True)
             case Union():
                 for parent in node.parents:
-                    self.behind(parent, values)
+                    self.behind(parent, values, is_exact=is_exact)
             case Join() | Exists():
                 self._behind_pairs(node, values)
             case _:

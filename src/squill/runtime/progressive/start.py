@@ -10,6 +10,7 @@ from squill.engine.progress.tally import Tally
 from squill.errors import UnsupportedOperatorError
 from squill.plan.apart import check_apart
 from squill.plan.assignment import AtStart, Hashed
+from squill.plan.build.confidence import has_intervals, with_intervals
 from squill.plan.build.progress import ProgressInput, check_coarsen, inputs_of, over_progress
 from squill.plan.explain import explain
 from squill.plan.fragments import explain_fragments, fragments_of
@@ -52,6 +53,9 @@ def start_progressive(
         )
     checked = checked_until(until)
     step = check_coarsen(coarsen)
+    if has_intervals(root):
+        # Before columns that nobody else needs are left out.
+        root = with_intervals(root, inputs_of(root, assignment), step)
     node = rewrite(root)
     inputs = inputs_of(node, assignment)
     if all(item.source.lifetime is None for item in inputs):

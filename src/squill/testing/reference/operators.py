@@ -199,13 +199,14 @@ def point_at_end(_node: PointAtEnd, rows: Rows) -> Rows:
 def chop(node: Chop, rows: Rows) -> Rows:
     pieces = []
     for row in rows:
-        if row.endless or row.start == MINUS_INFINITY:
+        if (row.endless and node.until is None) or row.start == MINUS_INFINITY:
             raise UnboundedResultError(
                 f"chop: {row} never ends, so it has infinitely many pieces",
                 "clip(…) it before, or give it an end.",
             )
         start = row.start
-        while (cut := first_after(start, node.period, node.offset)) < row.end:
+        last = row.end - 1 if node.until is None else min(row.end - 1, node.until)
+        while (cut := first_after(start, node.period, node.offset)) <= last:
             pieces.append(row.living(start, cut))
             start = cut
         pieces.append(row.living(start, row.end))
