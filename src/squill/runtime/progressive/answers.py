@@ -92,11 +92,16 @@ class EarlyAnswers:
         """Return the plan as it runs, and what the first answer costs."""
         return self._explain()
 
-    def show(self, rows: int = 10, *, console: Console | None = None) -> EarlyAnswer | None:
-        """Show the first `rows` rows of each answer in the terminal, in one place; return the last answer."""
-        from squill.runtime.progressive.live_table import show
+    def show(self, rows: int = 10, *, chart: str | bool = True, console: Console | None = None) -> EarlyAnswer | None:
+        """Show the first `rows` rows of each answer, in one place; return the last answer.
 
-        return show(self, rows, console)
+        `chart` is the column that is drawn as bars, with its intervals where it has them: the first one with
+        intervals, or the last number, unless you name it; False draws none. In a notebook altair draws it (the extra
+        `notebook`), in a terminal, or on a `console` that you give, it stands in the table.
+        """
+        from squill.runtime.progressive.show import show
+
+        return show(self, rows, chart=chart, console=console)
 
     def _run(self) -> Generator[EarlyAnswer, None, None]:
         begin = time.perf_counter()
