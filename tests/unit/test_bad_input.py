@@ -452,11 +452,14 @@ CASES: dict[str, Callable[[], object]] = {
     "progressive_until": lambda: table().progressive(sq.progress.rows(1), until="soon"),  # type: ignore[arg-type]
     "progressive_wrong_column": lambda: table().progressive(sq.progress.hashed("prise", 3)),
     "progressive_text_points": lambda: sampled({"p": ["a"]}).progressive(sq.progress.columns("p")),
-    "progressive_null_point": lambda: list(sampled({"p": [1, None]}).progressive(sq.progress.columns("p"))),
-    "progressive_negative_point": lambda: list(sampled({"p": [0, -1]}).progressive(sq.progress.columns("p"))),
-    "progressive_ends_before": lambda: list(
-        sampled({"p": [0, 5], "q": [1, 4]}).progressive(sq.progress.columns("p", "q"))
-    ),
+    "progressive_null_point": lambda: sampled({"p": [1, None]}).progressive(sq.progress.columns("p")),
+    "progressive_negative_point": lambda: sampled({"p": [0, -1]}).progressive(sq.progress.columns("p")),
+    "progressive_ends_before": lambda: sampled({"p": [0, 5], "q": [1, 4]}).progressive(sq.progress.columns("p", "q")),
+    "progressive_negative_end": lambda: sampled({"p": [0], "q": [-1]}).progressive(sq.progress.columns("p", "q")),
+    "progressive_too_late": lambda: sampled({"p": [2**63 - 1]}).progressive(sq.progress.columns("p")),
+    "progressive_fractional_steps": lambda: sq.progress.hashed("customer", steps=2.5),  # type: ignore[arg-type]
+    "progressive_hash_of_lists": lambda: sampled({"l": [[1]]}).progressive(sq.progress.hashed("l", 3)),
+    "progressive_one_input_without_the_column": lambda: two_tables().progressive(sq.progress.hashed("x", 3)),
     "progressive_missing_input": lambda: two_tables().progressive({"clicks": sq.progress.rows(1)}),
     "progressive_unknown_input": lambda: two_tables().progressive(
         {"clicks": sq.progress.rows(1), "user": sq.progress.rows(1)}

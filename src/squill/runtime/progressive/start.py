@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
+from squill.engine.progress.points import points_of
 from squill.engine.progress.tally import Tally
 from squill.errors import UnsupportedOperatorError
 from squill.plan.apart import check_apart
-from squill.plan.assignment import AtStart, Hashed
+from squill.plan.assignment import AtStart, Columns, Hashed
 from squill.plan.build.confidence import has_intervals, with_intervals
 from squill.plan.build.progress import ProgressInput, check_coarsen, inputs_of, over_progress
 from squill.plan.explain import explain
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node, walk
+from squill.plan.nodes import FrameSource
 from squill.plan.nodes.movement import Split
 from squill.plan.nodes.progress import ProgressSource
 from squill.plan.rebuild import substitute
@@ -58,9 +61,25 @@ def start_progressive(
         root = with_intervals(root, inputs_of(root, assignment), step)
     node = rewrite(root)
     inputs = inputs_of(node, assignment)
+    _check_points(inputs)
     if all(item.source.lifetime is None for item in inputs):
         return _relational(node, inputs, step, checked, runtime, sharded)
     return _temporal(node, inputs, step, checked, runtime, sharded)
+
+
+def _check_points(inputs: list[ProgressInput]) -> None:
+    """Refuse rows with progress that cannot be, where rows are at hand; those of files are seen when they are read."""
+    for item in inputs:
+        if isinstance(item.source, FrameSource) and isinstance(item.assignment, Columns):
+            reading = ProgressSource(
+                label=item.name,
+                columns=item.source.columns,
+                lifetime=None,
+                source=item.source,
+                assignment=item.assignment,
+            )
+            for piece in pieces_of_progress(ready_to_read(reading)):
+                points_of(piece)
 
 
 def _relational(

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import squill as sq
-from squill.errors import InternalError, NumericOverflowError, UnsupportedOperatorError
+from squill.errors import InputError, InternalError, NumericOverflowError, UnsupportedOperatorError
 from squill.runtime.progressive.answers import EarlyAnswers
 from squill.runtime.progressive.outlet import Outlet
 from squill.runtime.progressive.start import start_progressive
@@ -337,3 +337,10 @@ def test_a_join_over_time_with_a_dimension(tmp_path: Path) -> None:
     given = {"events": sq.progress.hashed("user", 4), "users": sq.progress.at_start()}
     *_, last = query.progressive(given, coarsen=2)
     assert last.frame.rows() == query.collect(sort=True).rows()
+
+
+def test_points_of_files_are_seen_when_they_are_read(tmp_path: Path) -> None:
+    pl.DataFrame({"x": [1, 2], "p": [0, -1]}).write_parquet(tmp_path / "it.parquet")
+    answers = sq.scan(tmp_path / "it.parquet").progressive(BY_USER)
+    with pytest.raises(InputError, match=r"the progress 'p' is negative in row 1: \{.*'p': -1\}"):
+        next(answers)
