@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import squill as sq
 from squill.plan.aggregates import AggregateExpr
+from squill.runtime.progressive import in_process
 from squill.stream import Stream
 
 Array = np.ndarray[Any, Any]
@@ -229,6 +231,33 @@ def test_shards_give_the_same_intervals(cores: int) -> None:
             assert found["listed"].to_list() == wanted["listed"].to_list()
             for one, other in zip(numbers(found), numbers(wanted), strict=True):
                 assert one == pytest.approx(other, rel=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("batch_rows", [7, 50])
+def test_batches_of_any_size_give_the_same_intervals(batch_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = query(**EVERYTHING)
+    expected = [early.frame for early in asked.progressive(BY_USER)]
+    monkeypatch.setattr(in_process, "BATCH_ROWS", batch_rows)
+    for early, wanted in zip(asked.progressive(BY_USER), expected, strict=True):
+        assert early.frame["listed"].to_list() == wanted["listed"].to_list()
+        for one, other in zip(numbers(early.frame), numbers(wanted), strict=True):
+            assert one == pytest.approx(other, rel=1e-9, nan_ok=True)
+
+
+def test_files_are_read_with_the_hashed_column_although_nobody_names_it(tmp_path: Path) -> None:
+    visits().write_parquet(tmp_path / "visits.parquet", row_group_size=50)
+    rate = {"m": sq.ci.mean("x")}
+    chosen = sq.col("clicked")
+    stored = sq.scan(tmp_path / "visits.parquet").where(chosen).group_aggregate("ad", **rate)
+    held = sq.from_frame(visits()).where(chosen).group_aggregate("ad", **rate)
+    expected = [list(numbers(early.frame)) for early in held.progressive(BY_USER)]
+    with sq.local(cores=2) as cluster:
+        for on in (None, cluster):
+            found = [list(numbers(early.frame)) for early in stored.progressive(BY_USER, on=on)]
+            assert [len(rows) for rows in found] == [len(rows) for rows in expected]
+            for rows, wanted in zip(found, expected, strict=True):
+                for row, other in zip(rows, wanted, strict=True):
+                    assert row == pytest.approx(other, rel=1e-9, nan_ok=True)
 
 
 def numbers(frame: pl.DataFrame) -> Iterator[list[float]]:
