@@ -312,7 +312,9 @@ class Cluster:
             raise PlanError(f"{operator}: {type(stream).__name__} is not a Stream", "give sq.scan(…).where(…) ")
         return ShardedStream(self, parallelise(stream._outside(), self.layout(), self.layout(1)))
 
-    def early_answers(self, stream: Stream, assignment: Any, *, coarsen: int | None, until: Any) -> EarlyAnswers:
+    def early_answers(
+        self, stream: Stream, assignment: Any, *, coarsen: int | None, until: Any, ha: bool = False
+    ) -> EarlyAnswers:
         """Let the shards share the work of a progressive query: `stream.progressive(…, on=cluster)`."""
         from squill.runtime.progressive.start import start_progressive
 
@@ -321,6 +323,7 @@ class Cluster:
             assignment,
             coarsen=coarsen,
             until=until,
+            ha=ha,
             runtime=self._runtime,
             sharded=lambda node: parallelise(node, self.layout(), self.layout(1)),
         )
@@ -386,6 +389,7 @@ def spark(
     folder: Folder | None = None,
     channel: str | None = None,
     compression: str | None = None,
+    tls: bool = False,
     warehouse: Folder | None = None,
     catalog: str | None = None,
 ) -> Cluster:
@@ -398,7 +402,8 @@ def spark(
     run at once. Rows move between tasks over a `channel`: "files" are Arrow files in `folder`, which all machines
     must see (on one host the temporary folder does), "shuffle" is Spark's own and needs nothing; files are faster,
     and chosen where there is a folder. A movement may choose for itself. `compression` of what moves is None,
-    "lz4" or "zstd". `warehouse` and `catalog` are as in `squill.local`.
+    "lz4" or "zstd". `tls` encrypts the rows of progressive queries, which tasks send each other and this process by
+    themselves; it needs the program openssl here. `warehouse` and `catalog` are as in `squill.local`.
     """
     from squill.runtime.spark import start_runtime
 
@@ -410,6 +415,7 @@ def spark(
         folder=folder,
         channel=channel,
         compression=compression,
+        tls=tls,
     )
     return Cluster(runtime, warehouse=warehouse, catalog=catalog)
 

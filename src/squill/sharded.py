@@ -312,14 +312,17 @@ class ShardedStream:
         *,
         coarsen: int | None = None,
         until: Callable[[EarlyAnswer], object] | float | None = None,
+        ha: bool = False,
     ) -> EarlyAnswers:
         """Answer the plan over ever more of its rows while its shards run; see `Stream.progressive`.
 
-        The answers do not depend on how many shards there are. It needs a cluster of `sq.local(…)`.
+        The answers do not depend on how many shards there are.
         """
         from squill.runtime.progressive.start import start_progressive
 
-        return start_progressive(self._ready(), assignment, coarsen=coarsen, until=until, runtime=self._cluster.runtime)
+        return start_progressive(
+            self._ready(), assignment, coarsen=coarsen, until=until, ha=ha, runtime=self._cluster.runtime
+        )
 
     def to_spark(self) -> Any:
         """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""

@@ -637,6 +637,7 @@ class Stream:
         *,
         coarsen: int | None = None,
         until: Callable[[EarlyAnswer], object] | float | None = None,
+        ha: bool = False,
         on: Cluster | None = None,
     ) -> EarlyAnswers:
         """Answer the query over ever more of its rows; each answer is exactly that of the rows which are there.
@@ -649,7 +650,9 @@ class Stream:
         Leaving the loop stops the query and frees what it holds.
 
         A query over time takes `sq.progress.hashed(…)` of columns that all its keys contain. With `on` the shards of a
-        local cluster share the work; the answers are the same.
+        cluster share the work; the answers are the same. On Spark a query whose task is lost runs again by itself and
+        goes on with the next answer; with `ha` rows that have moved are kept in the cluster's folder, so that it need
+        not read and order its inputs again. `status()` on the answers says which shard holds them back.
 
         Examples
         --------
@@ -662,10 +665,11 @@ class Stream:
         from squill.runtime.progressive.start import start_progressive
 
         if on is None:
-            return start_progressive(self._outside(), assignment, coarsen=coarsen, until=until)
+            return start_progressive(self._outside(), assignment, coarsen=coarsen, until=until, ha=ha)
         from squill.cluster import checked_cluster
 
-        return checked_cluster(on, "progressive").early_answers(self, assignment, coarsen=coarsen, until=until)
+        cluster = checked_cluster(on, "progressive")
+        return cluster.early_answers(self, assignment, coarsen=coarsen, until=until, ha=ha)
 
     def _outside(self) -> Node:
         if self._group is not None:

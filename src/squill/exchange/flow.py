@@ -8,11 +8,13 @@ Clocks take no room and are told to all receivers before a producer may block. T
 movement going. A plan in which a stream reaches a node on two ways of different delay can still come to a point
 where everybody waits: one way is full of rows that nobody may take before the other brings the time. This is
 seen, because who waits for what is known in one place, and resolved by giving the queues more room: never more
-than such a plan needs, and never for the others.
+than such a plan needs, and never for the others. Where rows come from other processes too, a flow only says that all
+wait here, and whoever sees all processes decides.
 """
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -44,13 +46,24 @@ class Flow:
         self._changed = threading.Condition()
         self._waiting: dict[int, tuple[Callable[[], bool], bool]] = {}
         self._live = tasks
-        self._permits = threading.Semaphore(cores)
+        self._permits = _Permits(cores)
+        self._ranks: dict[int, int] = {}
         self._is_halted = False
         self._failure: InternalError | None = None
+        self.on_standstill: Callable[[], object] | None = None
+        """Where rows come from outside too: called, with the lock in hand, when all tasks here wait or are over."""
 
-    def begin(self) -> None:
-        """Wait for the right to compute."""
-        self._permits.acquire()
+    def begin(self, rank: int = 0) -> None:
+        """Wait for the right to compute; those of a higher rank get it first."""
+        self._ranks[threading.get_ident()] = rank
+        self._permits.acquire(rank)
+
+    def give_way(self) -> None:
+        """Let those of a higher rank compute first, if any want to."""
+        rank = self._ranks[threading.get_ident()]
+        if self._permits.is_wanted_above(rank):
+            self._permits.release()
+            self._permits.acquire(rank)
 
     def end(self) -> None:
         """Give the right back; this task is over."""
@@ -72,6 +85,37 @@ class Flow:
             act()
             self._changed.notify_all()
 
+    def change_from_outside(self, act: Callable[[], object]) -> None:
+        """Do something that others may wait for, on a thread that is no task."""
+        with self._changed:
+            act()
+            self._resolve()
+            self._changed.notify_all()
+
+    def make_room(self, room: int) -> None:
+        """Let mailboxes hold so many rows of a producer, if that is more than now."""
+        with self._changed:
+            self.room = max(self.room, room)
+            self._resolve()
+            self._changed.notify_all()
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether all tasks wait, and none of them for what is there; the caller has the lock, as in `change`."""
+        if self._is_halted or len(self._waiting) < self._live:
+            return False
+        return not any(ready() for ready, _ in self._waiting.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all tasks have ended."""
+        return not self._live
+
+    @property
+    def wants_room(self) -> bool:
+        """Whether somebody waits for room; the caller has the lock."""
+        return any(for_room for _, for_room in self._waiting.values())
+
     def wait_until(self, ready: Callable[[], bool], *, for_room: bool = False) -> None:
         """Wait; once true, `ready` must stay true until this task acts. `for_room`: more room may make it true."""
         with self._changed:
@@ -89,23 +133,60 @@ class Flow:
             finally:
                 del self._waiting[me]
         # Not with the lock in hand: those who compute need it before they give up the right to.
-        self._permits.acquire()
+        self._permits.acquire(self._ranks[me])
         if self._failure is not None:
             raise self._failure
         if self._is_halted:
             raise Halted
 
     def _resolve(self) -> None:
-        """Where everybody waits and nobody can go on, make room."""
-        if self._is_halted or not self._live or len(self._waiting) < self._live:
+        """Where everybody waits and nobody can go on, make room, or say so."""
+        if self._is_halted or len(self._waiting) < self._live:
             return
-        while not any(ready() for ready, _ in self._waiting.values()):
-            if not any(for_room for _, for_room in self._waiting.values()):
+        if self.on_standstill is not None:
+            if self.stands_still:
+                self.on_standstill()
+            return
+        if not self._live:
+            return
+        while self.stands_still:
+            if not self.wants_room:
                 self._failure = InternalError("every shard waits for rows that nobody is going to send")
                 self._is_halted = True
                 break
             self.room *= 2
         self._changed.notify_all()
+
+
+class _Permits:
+    """The right to compute, for so many at once; among those who wait the highest rank is next, then who came first."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[int, int]] = []
+        self._came = 0
+
+    def acquire(self, rank: int) -> None:
+        with self._changed:
+            self._came += 1
+            me = (-rank, self._came)
+            heapq.heappush(self._waiting, me)
+            while not self._free or self._waiting[0] != me:
+                self._changed.wait()
+            heapq.heappop(self._waiting)
+            self._free -= 1
+            if self._free and self._waiting:
+                self._changed.notify_all()
+
+    def release(self) -> None:
+        with self._changed:
+            self._free += 1
+            self._changed.notify_all()
+
+    def is_wanted_above(self, rank: int) -> bool:
+        with self._changed:
+            return bool(self._waiting) and -self._waiting[0][0] > rank
 
 
 class Mailbox:

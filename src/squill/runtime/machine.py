@@ -25,6 +25,7 @@ from squill.runtime.failure import located
 from squill.runtime.report import MeteredOutbox, Work
 from squill.runtime.shard import Inbox, run_shard
 from squill.runtime.threads import Checkpoint, run_on_threads
+from squill.time import ProgressType
 
 __all__ = ["MAILBOX_ROWS", "Feeder", "Machine", "OpenPorts", "Ports", "one_sink"]
 
@@ -105,9 +106,15 @@ class Machine:
 
     def _shard_work(self, open_ports: OpenPorts, fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:
         work = Work(fragment=fragment.number, shard=shard)
+        # Somebody waits for early answers: what is on its way goes before what is still to be read.
+        rank = fragment.number if isinstance(fragment.root.time, ProgressType) else 0
         self.works.append(work)
 
         def run(checkpoint: Checkpoint) -> Any:
+            def between_batches() -> None:
+                checkpoint()
+                self.flow.give_way()
+
             try:
                 with open_ports(fragment, shard) as ports, work.measured(), ExitStack() as stack:
                     part: Part | None = None
@@ -115,7 +122,7 @@ class Machine:
                         part = stack.enter_context(self._answer.open(fragment.root, shard, self._attempt))
                     sinks = self._sinks(fragment, shard, ports, work) if part is None else [part.sink]
                     inboxes = self._inboxes(fragment, shard, ports)
-                    run_shard(fragment.root, inboxes, one_sink(fragment, sinks), checkpoint, work)
+                    run_shard(fragment.root, inboxes, one_sink(fragment, sinks), between_batches, work)
                     return ports.result(None if part is None else part.finish())
             except Halted:
                 raise
@@ -123,11 +130,11 @@ class Machine:
                 failure = located(error, fragment, shard)
                 raise failure from failure.__cause__
 
-        return self._permitted(run)
+        return self._permitted(run, rank)
 
-    def _permitted(self, work: Callable[[Checkpoint], Any]) -> Callable[[Checkpoint], Any]:
+    def _permitted(self, work: Callable[[Checkpoint], Any], rank: int = 0) -> Callable[[Checkpoint], Any]:
         def run(checkpoint: Checkpoint) -> Any:
-            self.flow.begin()
+            self.flow.begin(rank)
             try:
                 return work(checkpoint)
             finally:

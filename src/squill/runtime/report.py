@@ -12,6 +12,7 @@ import polars as pl
 
 from squill.engine.batch import Batch
 from squill.exchange.scatter import Outbox
+from squill.time import MINUS_INFINITY
 
 __all__ = ["MeteredOutbox", "RunReport", "Work"]
 
@@ -32,6 +33,7 @@ class Work:
     ``wait``     waiting for rows of shards that run at the same time.
     ``cpu``      of its own thread; Polars' threads are not counted.
     ``memory``   the most that its process has held, in bytes.
+    ``clock``    how far its rows have come in time, or in progress.
     """
 
     fragment: int
@@ -46,6 +48,7 @@ class Work:
     wait: float = 0.0
     cpu: float = 0.0
     memory: int = 0
+    clock: int = MINUS_INFINITY
 
     @contextmanager
     def measured(self) -> Iterator[None]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from squill.runtime.live.host import LivePlan
     from squill.runtime.live.inputs import LiveInput
     from squill.runtime.live.runner import Runner
+    from squill.runtime.progressive.outlet import Outlet
+    from squill.runtime.progressive.status import Watch
 
 __all__ = ["Runtime"]
 
@@ -28,12 +30,10 @@ class Runtime(Protocol):
 
     ``can_go_on``    whether it can go on with a run that another driver began.
     ``keeps_state``  whether the shards of a live query stay where they are, so that they need no checkpoint.
-    ``gives_early_answers``  whether the answer's changes reach the driver while a plan runs.
     """
 
     can_go_on: bool
     keeps_state: bool
-    gives_early_answers: bool
 
     @property
     def shards(self) -> int:
@@ -67,6 +67,19 @@ class Runtime(Protocol):
         ``works``       is given what each shard of each fragment did.
         ``ticket``      which run it is; a runtime that can lets another driver go on with it.
         """
+        ...
+
+    def run_early(self, plan: ShardedPlan, outlet: Outlet, *, stop: Event, watch: Watch, ha: bool) -> None:
+        """Run the plan, whose time is progress, and hand the answer's changes to the outlet while it runs.
+
+        ``stop``   once set, the work ends as soon as can be.
+        ``watch``  is told how far shards are.
+        ``ha``     keep what moved, so that a run that loses a task need not begin at the beginning.
+        """
+        ...
+
+    def refuse_early(self, *, ha: bool) -> None:
+        """Raise when early answers cannot be had here."""
         ...
 
     def refuse_channel(self, channel: str, operator: str) -> None:

@@ -101,5 +101,6 @@ def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: 
             work.rows_read += len(batch) if is_stored else 0
             entry.push(batch)
         entry.advance(inbox.clock)
+        work.clock = min(inbox.clock for inbox, _, _ in open_inputs)
         if inbox.clock == INFINITY:
             open_inputs.remove(current)

@@ -166,3 +166,59 @@ def test_no_more_tasks_compute_at_once_than_there_are_cores() -> None:
 
     run_all([work] * 8, flow)
     assert most[0] == 2
+
+
+def test_those_of_a_higher_rank_compute_first_when_others_give_way() -> None:
+    flow = Flow(tasks=2, cores=1, room=1)
+    order: list[str] = []
+    begun = threading.Event()
+
+    def low() -> None:
+        flow.begin(1)
+        begun.set()
+        while not flow._permits.is_wanted_above(1):
+            sleep(0.001)
+        order.append("low begins")
+        flow.give_way()
+        order.append("low ends")
+        flow.end()
+
+    def high() -> None:
+        begun.wait(LIMIT_SECONDS)
+        flow.begin(2)
+        order.append("high")
+        flow.give_way()
+        flow.end()
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (low, high)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_SECONDS)
+    assert order == ["low begins", "high", "low ends"]
+
+
+def test_where_rows_come_from_outside_a_standstill_is_said_and_room_is_made_by_who_sees_all() -> None:
+    flow = Flow(tasks=1, cores=1, room=1)
+    said = threading.Event()
+    flow.on_standstill = said.set
+    mailbox = Mailbox(flow, [0])
+
+    def send() -> None:
+        mailbox.post(0, batch_of([1]))
+        mailbox.post(0, batch_of([2]))
+
+    def outside() -> None:
+        assert said.wait(LIMIT_SECONDS)
+        assert flow.room == 1
+        seen: list[bool] = []
+        flow.change(lambda: seen.extend([flow.stands_still, flow.wants_room, flow.is_over]))
+        assert seen == [True, True, False]
+        flow.make_room(4)
+
+    helper = threading.Thread(target=outside, daemon=True)
+    helper.start()
+    run_all([send], flow)
+    helper.join(LIMIT_SECONDS)
+    assert [len(batch) for batch in mailbox.queues[0]] == [1, 1]
+    assert flow.is_over

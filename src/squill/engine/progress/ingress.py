@@ -123,7 +123,7 @@ def pieces_of_progress(source: ProgressSource, names: tuple[str, ...] | None = N
 def _frames(source: ProgressSource, part: NumberedPart, names: tuple[str, ...] | None) -> Iterator[pl.DataFrame]:
     inner = source.source
     if isinstance(inner, FrameSource):
-        frame = inner.frame.slice(part.first, part.rows)
+        frame = inner.frame.slice(part.first - part.held, part.rows)
         yield frame if names is None else frame.select(names)
     elif isinstance(inner, FileSource) and part.path is not None:
         wanted = _wanted(source) if names is None else names

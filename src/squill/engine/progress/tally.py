@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -33,6 +34,11 @@ class Tally:
         self._points = np.empty(0, np.int64)
         self._counts = np.empty(0, np.int64)
 
+    @property
+    def missing(self) -> int:
+        """How many readers are not through."""
+        return self._readers
+
     def begin(self, reader: int) -> bool:
         """Say who begins to read; return False when somebody counts the same rows already."""
         with self._lock:
@@ -53,6 +59,20 @@ class Tally:
             for points, counts, sign in counted:
                 for point, count in zip(points.tolist(), counts.tolist(), strict=True):
                     self._changes[point] = self._changes.get(point, 0) + sign * count
+
+    def add_counts(self, rows: int, changes: Iterable[tuple[int, int]]) -> None:
+        """Add what another tally has counted: so many rows, and how many more are there from which point on."""
+        with self._lock:
+            self.rows += rows
+            for point, change in changes:
+                self._changes[point] = self._changes.get(point, 0) + change
+
+    def take_counts(self) -> tuple[int, list[tuple[int, int]]]:
+        """Return what was counted, and count from zero again."""
+        with self._lock:
+            rows, changes = self.rows, list(self._changes.items())
+            self.rows, self._changes = 0, {}
+            return rows, changes
 
     def finish(self) -> None:
         """Say that one reader has read all its rows."""

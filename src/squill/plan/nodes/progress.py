@@ -22,6 +22,7 @@ class NumberedPart:
 
     ``split``   the split's number, ``offset`` its first row's place in the file at `path`, or in the frame.
     ``length``  how many rows the split has; None where that is known once it is read.
+    ``held``    the row of the split with which a frame begins that has not all of its rows.
     """
 
     split: int
@@ -30,6 +31,7 @@ class NumberedPart:
     path: str | None = None
     offset: int = 0
     length: int | None = None
+    held: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

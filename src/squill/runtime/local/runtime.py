@@ -20,6 +20,8 @@ from squill.runtime.estimate import known_rows
 from squill.runtime.local.dealing import deals_of
 from squill.runtime.machine import Machine, Ports
 from squill.runtime.progress import OnProgress, Progress, reporting
+from squill.runtime.progressive.outlet import ChangesAnswer, Outlet
+from squill.runtime.progressive.status import Watch, clocks_of
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.splits import splits_of_fragment
@@ -39,7 +41,6 @@ class LocalRuntime:
 
     can_go_on = False
     keeps_state = True
-    gives_early_answers = True
 
     def __init__(self, cores: int, machines: int = 1) -> None:
         for name, value in (("cores", cores), ("machines", machines)):
@@ -71,6 +72,7 @@ class LocalRuntime:
         stop: Event | None = None,
         works: list[Work] | None = None,
         ticket: RunTicket | None = None,
+        watch: Watch | None = None,
     ) -> list[Receipt]:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.local(…).")
@@ -101,6 +103,8 @@ class LocalRuntime:
             cores=self.shards,
             deal_of=lambda routing: deals.get((routing.columns, routing.layout)),
         )
+        if watch is not None:
+            watch.look = lambda: clocks_of(machine.works)
         with reporting(look, on_progress, lambda: known_rows(plan)) as tell:
 
             def on_done(count: int) -> None:
@@ -112,6 +116,13 @@ class LocalRuntime:
         if works is not None:
             works.extend(machine.works)
         return [receipt for receipt in results if receipt is not None]
+
+    def run_early(self, plan: ShardedPlan, outlet: Outlet, *, stop: Event, watch: Watch, ha: bool) -> None:
+        # Threads of one process do not get lost one by one, so there is nothing to keep for that.
+        self.run(plan, ChangesAnswer(outlet), stop=stop, watch=watch)
+
+    def refuse_early(self, *, ha: bool) -> None:
+        """Threads always can."""
 
     def run_place(self, run_id: str) -> None:
         return None

@@ -14,6 +14,7 @@ from squill.errors import PlanError
 from squill.plan.node import Node
 from squill.plan.schema import Schema
 from squill.runtime.progressive.early import EarlyAnswer, Provenance
+from squill.runtime.progressive.status import EarlyStatus, Watch
 from squill.runtime.progressive.store import AnswerStore
 
 if TYPE_CHECKING:
@@ -26,12 +27,16 @@ Until = Callable[[EarlyAnswer], object] | float | None
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What a progress point brings: the changes since the one before, and which part of the rows is there."""
+    """What a progress point brings: the changes since the one before, and which part of the rows is there.
+
+    ``from_nothing``  the changes are those since the start: the query has begun again after a failure.
+    """
 
     point: int
     changes: Sequence[pl.DataFrame]
     fraction: float
     is_final: bool
+    from_nothing: bool = False
 
 
 def checked_until(until: Any) -> Until:
@@ -60,6 +65,7 @@ class EarlyAnswers:
         until: Until,
         provenance: Provenance,
         explain: Callable[[], str],
+        watch: Watch | None = None,
     ) -> None:
         self._node = node
         self._shown = shown
@@ -67,6 +73,9 @@ class EarlyAnswers:
         self._until = until
         self._provenance = provenance
         self._explain = explain
+        self._watch = Watch() if watch is None else watch
+        self._state = "not begun"
+        self._point: int | None = None
         self._answers = self._run()
 
     def __iter__(self) -> Iterator[EarlyAnswer]:
@@ -92,6 +101,11 @@ class EarlyAnswers:
         """Return the plan as it runs, and what the first answer costs."""
         return self._explain()
 
+    def status(self) -> EarlyStatus:
+        """Return how far it is and, where shards share the work, which one the others wait for. From any thread."""
+        behind = self._watch.behind() if self._state == "running" else None
+        return EarlyStatus(state=self._state, progress=self._point, behind=behind, restarts=self._watch.restarts)
+
     def show(self, rows: int = 10, *, chart: str | bool = True, console: Console | None = None) -> EarlyAnswer | None:
         """Show the first `rows` rows of each answer, in one place; return the last answer.
 
@@ -105,27 +119,32 @@ class EarlyAnswers:
 
     def _run(self) -> Generator[EarlyAnswer, None, None]:
         begin = time.perf_counter()
+        self._state = "running"
         store = AnswerStore(self._shown)
         steps = self._steps()
         try:
             for step in steps:
+                # What was given stays as it was; a sum of floats may come out another way when it is computed again.
+                changes = [*(store.removals() if step.from_nothing else ()), *step.changes]
                 answer = EarlyAnswer(
                     node=self._node,
                     store=store,
-                    changes=step.changes,
+                    changes=changes,
                     progress=step.point,
                     fraction=step.fraction,
                     is_final=step.is_final,
                     elapsed=time.perf_counter() - begin,
                     provenance=self._provenance,
                 )
-                store.add(answer, step.changes)
+                store.add(answer, changes)
                 is_enough = self._is_enough(answer)
+                self._point = step.point
                 yield answer
-                del answer, step  # so that the store may forget what nobody holds
+                del answer, step, changes  # so that the store may forget what nobody holds
                 if is_enough:
                     return
         finally:
+            self._state = "over"
             steps.close()  # type: ignore[attr-defined]
 
     def _is_enough(self, answer: EarlyAnswer) -> bool:

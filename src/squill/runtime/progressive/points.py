@@ -59,6 +59,8 @@ class ChangesByPoint:
         self._counted = counted
         self._points: deque[int] | None = None
         self._waiting: dict[int, list[pl.DataFrame]] = {}
+        self._is_again = False
+        self._has_answered = False
 
     def add(self, rows: Batch | None) -> None:
         """Take changes as (point, diff, payload), in the order of points."""
@@ -69,6 +71,11 @@ class ChangesByPoint:
         for low, high in pairwise(borders):
             self._waiting.setdefault(int(rows.sync[low]), []).append(frame.slice(low, high - low))
 
+    def start_over(self) -> None:
+        """Forget what waits: all changes come again, those of points that were answered too."""
+        self._waiting = {}
+        self._is_again = self._has_answered
+
     def until(self, clock: int) -> Iterator[Step]:
         """Yield the points that are over once nothing below `clock` follows."""
         if self._points is None:
@@ -77,9 +84,19 @@ class ChangesByPoint:
             self._points = deque(self._counted.points().tolist())
         while self._points and self._points[0] < clock:
             point = self._points.popleft()
-            due = self._waiting.pop(point, [])
+            again, self._is_again, self._has_answered = self._is_again, False, True
             fraction = self._counted.fraction(point)
-            yield Step(point=point, changes=due, fraction=fraction, is_final=not self._points)
+            yield Step(
+                point=point,
+                changes=self._up_to(point) if again else self._waiting.pop(point, []),
+                fraction=fraction,
+                is_final=not self._points,
+                from_nothing=again,
+            )
+
+    def _up_to(self, point: int) -> list[pl.DataFrame]:
+        past = sorted(other for other in self._waiting if other <= point)
+        return [frame for other in past for frame in self._waiting.pop(other)]
 
 
 def change_rows(rows: Batch) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from typing import Any
 from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
 from squill.engine.progress.points import points_of
 from squill.engine.progress.tally import Tally
-from squill.errors import UnsupportedOperatorError
+from squill.errors import PlanError, UnsupportedOperatorError
 from squill.plan.apart import check_apart
 from squill.plan.assignment import AtStart, Columns, Hashed
 from squill.plan.build.confidence import has_intervals, with_intervals
@@ -28,6 +28,7 @@ from squill.runtime.progressive.in_process import in_process
 from squill.runtime.progressive.on_shards import on_shards
 from squill.runtime.progressive.points import Counted
 from squill.runtime.progressive.provenance import ProvenanceOf
+from squill.runtime.progressive.status import Watch
 from squill.runtime.progressive.temporal import by_steps
 from squill.runtime.runtime import Runtime
 
@@ -42,6 +43,7 @@ def start_progressive(
     *,
     coarsen: int | None,
     until: Any,
+    ha: bool = False,
     runtime: Runtime | None = None,
     sharded: Callable[[Node], Node] = lambda node: node,
 ) -> EarlyAnswers:
@@ -49,11 +51,10 @@ def start_progressive(
 
     `sharded` puts the plan onto shards, where it is not yet: once its inputs have their progress.
     """
-    if runtime is not None and not runtime.gives_early_answers:
-        raise UnsupportedOperatorError(
-            f"progressive: {runtime.describe()} gives no early answers yet",
-            "run the query on sq.local(…), or in this process.",
-        )
+    if not isinstance(ha, bool):
+        raise PlanError(f"progressive: ha is {ha!r}", "give True or False.")
+    if runtime is not None:
+        runtime.refuse_early(ha=ha)
     checked = checked_until(until)
     step = check_coarsen(coarsen)
     if has_intervals(root):
@@ -63,7 +64,7 @@ def start_progressive(
     inputs = inputs_of(node, assignment)
     _check_points(inputs)
     if all(item.source.lifetime is None for item in inputs):
-        return _relational(node, inputs, step, checked, runtime, sharded)
+        return _relational(node, inputs, step, checked, runtime, sharded, ha=ha)
     return _temporal(node, inputs, step, checked, runtime, sharded)
 
 
@@ -89,14 +90,17 @@ def _relational(
     until: Any,
     runtime: Runtime | None,
     sharded: Callable[[Node], Node],
+    *,
+    ha: bool,
 ) -> EarlyAnswers:
     plan = sharded(over_progress(node, inputs, coarsen))
+    watch = Watch()
 
     def steps() -> Iterator[Step]:
         counted_plan, counted = _counted(plan)
         if runtime is None:
             return in_process(counted_plan, counted)
-        return on_shards(runtime, fragments_of(counted_plan), counted)
+        return on_shards(runtime, fragments_of(counted_plan), counted, watch, ha=ha)
 
     def text() -> str:
         return f"{explain(plan) if runtime is None else explain_fragments(plan)}\n{ONE_SCAN}"
@@ -108,6 +112,7 @@ def _relational(
         until=until,
         provenance=ProvenanceOf(node, inputs, coarsen),
         explain=text,
+        watch=watch,
     )
 
 

@@ -74,6 +74,12 @@ class AnswerStore:
         """Return the changes with what came and went again left out."""
         return summed([self._empty, *frames], self._columns)
 
+    def removals(self) -> list[pl.DataFrame]:
+        """Return the changes after which nothing of all that was added is there."""
+        with self._lock:
+            frames = [self._base, *(frame for _, frame in self._log)]
+        return [frame.with_columns(-pl.col(DIFF)) for frame in frames if frame.height]
+
     def _earliest(self) -> int:
         """Return the least progress point that somebody may ask for."""
         last = self._log[-1][0] if self._log else -1

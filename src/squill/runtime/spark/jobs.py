@@ -97,6 +97,12 @@ class Jobs:
         with_tag = partial(InheritableThread, name="spark-tasks", daemon=True)
         yield from self._on_thread(with_tag, lambda: collected(self._session, task, len(hosts)))
 
+    def run_at_once(self, task: Task, tasks: int) -> None:
+        """Run so many tasks side by side to their end; there must be slots for them."""
+        with_tag = partial(InheritableThread, name="spark-tasks", daemon=True)
+        for _ in self._on_thread(with_tag, lambda: collected(self._session, task, tasks, at_once=True)):
+            pass
+
     def read(self, table: Any, reader: Callable[[Iterator[pa.RecordBatch]], Iterator[T]]) -> Iterator[T]:
         """Run the job of a DataFrame and yield what `reader` makes of its rows.
 

@@ -28,8 +28,11 @@ WORKERS_OF_SQL = {"SPARK_SIMPLIFIED_TRACEBACK": "1"}
 SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 
 
-def collected(session: Any, task: Task, tasks: int) -> Iterator[pa.RecordBatch]:
-    """Run so many tasks; yield what they return, in their order. The job is that of the calling thread."""
+def collected(session: Any, task: Task, tasks: int, *, at_once: bool = False) -> Iterator[pa.RecordBatch]:
+    """Run so many tasks; yield what they return, in their order. The job is that of the calling thread.
+
+    `at_once` all of them run, or none: Spark calls it a barrier stage, and ends all of them when one fails.
+    """
     context = session.sparkContext
     as_it_is = NoOpSerializer()
     command = (partial(_returned, task), None, as_it_is, as_it_is)
@@ -41,7 +44,7 @@ def collected(session: Any, task: Task, tasks: int) -> Iterator[pa.RecordBatch]:
         bytearray(pickled), environment, includes, context.pythonExec, context.pythonVer, broadcasts,
         context._javaAccumulator,
     )  # fmt: skip
-    served = java.rdd.collectAndServe(java.rdd(java.empty(tasks), function, False, False))
+    served = java.rdd.collectAndServe(java.rdd(java.empty(tasks), function, False, at_once))
     with _load_from_socket(served, as_it_is) as stream:
         for content in stream:
             with pa.ipc.open_stream(content) as batches:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from squill.errors import ClusterError, PlanError
+from squill.errors import ClusterError, PlanError, UnsupportedOperatorError
 from squill.exchange.segments import Run, runs_for
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from squill.runtime.live.host import LivePlan
     from squill.runtime.live.inputs import LiveInput
     from squill.runtime.live.runner import Runner
+    from squill.runtime.progressive.outlet import Outlet
+    from squill.runtime.progressive.status import Watch
 
 __all__ = ["SparkRuntime"]
 
@@ -88,11 +90,11 @@ class SparkRuntime:
     ``session``  the Spark session; closing the runtime stops it when it `owns_session`.
     ``task``     what a task runs: a function of the job's bytes and the task's rows.
     ``hosts_of`` who knows which hosts have a file, if anybody does.
+    ``pipe_task``  what a task of early answers runs instead of its own, given an `Invitation` and the task's rows.
     """
 
     can_go_on = True
     keeps_state = False
-    gives_early_answers = False
 
     def __init__(
         self,
@@ -104,8 +106,11 @@ class SparkRuntime:
         compression: str | None = None,
         channel: str | None = None,
         owns_session: bool = False,
+        tls: bool = False,
     ) -> None:
         self.session = session
+        self.pipe_task: Callable[..., Iterator[Any]] | None = None
+        self._tls = tls
         self.task: Callable[[bytes, Iterator[Any]], Iterator[Any]] = run_task
         self.hosts_of: HostsOf | None = hadoop_hosts(session)
         self._machines = machines
@@ -298,6 +303,34 @@ class SparkRuntime:
             raise _reported(wave, files, error) from error
         results.raise_first_error()
 
+    def run_early(self, plan: ShardedPlan, outlet: Outlet, *, stop: threading.Event, watch: Watch, ha: bool) -> None:
+        from squill.runtime.spark.pipes.run import PipedRun
+
+        self._check_open()
+        with saying_what_is_missing(self.session, self._machines):
+            PipedRun(
+                self.session,
+                plan,
+                outlet,
+                machines=self._machines,
+                cores=self._cores,
+                folder=self.folder if ha else None,
+                tls=self._tls,
+                task=self.pipe_task,
+            ).run(stop, watch)
+
+    def refuse_early(self, *, ha: bool) -> None:
+        if is_connect(self.session):
+            raise UnsupportedOperatorError(
+                "progressive: the tasks of Spark Connect cannot reach this process, which early answers come to",
+                "run the query with sq.local(…), or where the Spark driver is.",
+            )
+        if ha and self.folder is None:
+            raise ClusterError(
+                "progressive: ha=True keeps rows in files, and this cluster has no folder for them",
+                "name one that all machines see: sq.spark(…, folder=…).",
+            )
+
     def run_place(self, run_id: str) -> Path | None:
         return None if self.folder is None else run_place(self.folder, run_id)
 
@@ -311,6 +344,7 @@ class SparkRuntime:
             "folder": self.folder,
             "channel": self._channel,
             "compression": self._compression,
+            "tls": self._tls,
         }
 
     def check(self) -> str:

@@ -43,6 +43,7 @@ def start_runtime(
     folder: str | os.PathLike[str] | None,
     channel: str | None,
     compression: str | None,
+    tls: bool = False,
 ) -> SparkRuntime:
     """Return a runtime on the session, or on one started for it."""
     for name, value in (("machines", machines), ("cores", cores)):
@@ -66,6 +67,7 @@ def start_runtime(
             channel=channel,
             compression=compression,
             owns_session=owned,
+            tls=tls,
         )
         ship_package(session)
     except BaseException:

@@ -7,17 +7,26 @@ import io
 import threading
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
 
 import squill as sq
-from squill.errors import InputError, InternalError, NumericOverflowError, UnsupportedOperatorError
+from squill.engine.batch import Batch
+from squill.engine.progress.tally import Tally
+from squill.errors import InputError, InternalError, NumericOverflowError, PlanError, UnsupportedOperatorError
+from squill.exchange.flow import Halted
+from squill.plan.assignment import Rows
+from squill.plan.nodes.progress import ProgressSource
+from squill.plan.schema import Schema
 from squill.runtime.progressive.answers import EarlyAnswers
 from squill.runtime.progressive.outlet import Outlet
+from squill.runtime.progressive.points import ChangesByPoint, Counted
 from squill.runtime.progressive.start import start_progressive
 from squill.runtime.progressive.store import AnswerStore
 from squill.stream import Stream
+from squill.time import MINUS_INFINITY
 
 CLICKS = {"user": ["u0", "u1", "u2"], "ad": ["a0"] * 3, "p": [0, 1, 2]}
 IMPRESSIONS = {"user": ["u0", "u0", "u1", "u2", "u2"], "ad": ["a0"] * 5, "p": [0, 0, 1, 2, 2]}
@@ -220,19 +229,84 @@ def test_shards_that_hand_over_after_the_end_stop() -> None:
 
 def test_a_runtime_without_early_answers_says_so() -> None:
     class Elsewhere:
-        gives_early_answers = False
+        def refuse_early(self, *, ha: bool) -> None:
+            raise UnsupportedOperatorError(f"no early answers here, ha={ha}")
 
-        def describe(self) -> str:
-            return "Spark"
-
-    with pytest.raises(UnsupportedOperatorError, match="Spark gives no early answers yet"):
+    with pytest.raises(UnsupportedOperatorError, match="no early answers here, ha=True"):
         start_progressive(
             sq.from_frame(CLICKS).plan,
             BY_USER,
             coarsen=None,
             until=None,
+            ha=True,
             runtime=Elsewhere(),  # type: ignore[arg-type]
         )
+
+
+def test_ha_is_a_choice_of_two() -> None:
+    with pytest.raises(PlanError, match="progressive: ha is 'yes'"):
+        ctr().progressive(BY_USER, ha="yes")  # type: ignore[arg-type]
+
+
+# -- beginning again ------------------------------------------------------------------------------------------
+
+
+def changes(point: int, *rows: tuple[int, int]) -> Batch:
+    """Changes at one point: (diff, x) each."""
+    sync = np.full(len(rows), point)
+    return Batch(sync, np.array([diff for diff, _ in rows]), {"x": pl.Series("x", [x for _, x in rows])})
+
+
+def test_what_comes_again_replaces_what_was_given_without_being_given_again() -> None:
+    tally = Tally()
+    tally.add(np.array([0, 1, 2]), None)
+    tally.finish()
+    source = ProgressSource(
+        label="it",
+        columns=Schema(),
+        lifetime=None,
+        source=None,  # type: ignore[arg-type]
+        assignment=Rows(1),
+        tally=tally,
+    )
+    points = ChangesByPoint(Counted([source]))
+    points.add(changes(0, (1, 5)))
+    points.add(changes(1, (-1, 5), (1, 6)))
+    first = list(points.until(1))
+    assert [(step.point, step.from_nothing) for step in first] == [(0, False)]
+    points.start_over()
+    assert list(points.until(1)) == []
+    points.add(changes(0, (1, 7)))  # as a sum of floats may come out otherwise
+    points.add(changes(1, (-1, 7), (1, 6)))
+    points.add(changes(2, (1, 8)))
+    second, third = points.until(3)
+    assert (second.point, second.from_nothing, third.point, third.from_nothing) == (1, True, 2, False)
+    answers = EarlyAnswers(
+        node=sq.from_frame({"x": [1]}).plan,
+        shown=Schema({"x": pl.Int64()}),
+        steps=lambda: (step for step in [*first, second, third]),
+        until=None,
+        provenance=None,  # type: ignore[arg-type]
+        explain=str,
+    )
+    given = [(early.frame["x"].to_list(), early.changes.rows()) for early in answers]
+    assert given == [([5], [(1, 5)]), ([6], [(-1, 5), (1, 6)]), ([6, 8], [(1, 8)])]
+
+
+def test_an_outlet_takes_nothing_from_an_attempt_that_is_over() -> None:
+    outlet = Outlet(2)
+    outlet.hand(0, 3, changes(0, (1, 5)), 0)
+    outlet.hand(1, 2, None, 0)
+    taken = outlet.take(MINUS_INFINITY)
+    assert (len(taken.changes), taken.clock, taken.again) == (1, 2, False)
+    outlet.hand(0, 9, changes(4, (1, 6)), 0)
+    assert outlet.start_over() == 2
+    with pytest.raises(Halted):
+        outlet.hand(1, 9, changes(4, (1, 6)), 0)
+    outlet.hand(0, 1, changes(0, (1, 5)), 1)
+    taken = outlet.take(2)
+    assert (len(taken.changes), taken.clock, taken.again) == (1, MINUS_INFINITY, True)
+    assert not outlet.is_complete
 
 
 # -- what is held ---------------------------------------------------------------------------------------------
