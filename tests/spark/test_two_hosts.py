@@ -134,3 +134,25 @@ def test_second_attempts_change_nothing(master: str, tmp_path: Path) -> None:
 
 def test_tasks_run_where_their_files_are(master: str, tmp_path: Path) -> None:
     run_driver(NEAR, master, str(tmp_path))
+
+
+# Tasks on two hosts, which reach each other and the driver over the address that faces it.
+EARLY = """
+import sys
+import squill as sq
+
+rows = sq.from_frame({"k": [n % 37 for n in range(4_000)], "x": range(4_000)}, name="rows")
+query = rows.group_aggregate("k", s=sq.sum("x")).group_aggregate(g=sq.col("s") % 5, n=sq.count())
+steps = sq.progress.rows(500)
+expected = [early.frame.rows() for early in query.progressive(steps)]
+with sq.spark(master=sys.argv[1], machines=3, tls=sys.argv[3] == "tls") as cluster:
+    answers = query.progressive(steps, on=cluster)
+    assert [early.frame.rows() for early in answers] == expected
+    for early in query.progressive(steps, on=cluster):
+        break
+"""
+
+
+@pytest.mark.parametrize("way", ["plain", "tls"])
+def test_early_answers_of_tasks_on_two_hosts(master: str, tmp_path: Path, way: str) -> None:
+    run_driver(EARLY, master, str(tmp_path), way)

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -34,7 +35,7 @@ class PipeJob:
                 gives to who reads them, and of tallies too.
     ``tasks``   how many tasks there are, with `cores` each.
     ``since``   the progress from which on answers are still wanted: what was before need only be there then.
-    ``keep``    the channels whose rows are kept in `folder`, and of what earlier attempts they have been.
+    ``kept``    the fragments whose channels are kept in `folder`.
     """
 
     plan: ShardedPlan
@@ -44,8 +45,12 @@ class PipeJob:
     cores: int
     since: int | None = None
     attempt: int = 0
-    keep: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
     folder: str = ""
+
+    def kept_file(self, fragment: int, shard: int, attempt: int) -> Path:
+        """Return the file of what one attempt of a shard sends."""
+        return Path(self.folder) / f"f{fragment}-s{shard}-a{attempt}.rows"
 
     def task_of(self, fragment: Fragment, shard: int) -> int:
         """Return the task that runs a shard: machine by machine, so that those of a machine stay together."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +29,12 @@ from squill.runtime.machine import Machine, Ports
 from squill.runtime.progressive.outlet import ChangesAnswer
 from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.spark.pipes.job import PipeJob, first_and_rows, with_frame
+from squill.runtime.spark.pipes.kept import Kept, KeptInbox, KeptLog, kept_of
 from squill.runtime.spark.pipes.lanes import Inward, LaneReader, Outward, pieces
 from squill.runtime.spark.pipes.link import Link
 from squill.runtime.spark.pipes.replay import raised
 from squill.runtime.spark.pipes.wire import MESSAGE, Address, Calls, Pass, Server, connected, facing, message
+from squill.time import INFINITY
 
 __all__ = ["Invitation", "run_member"]
 
@@ -142,8 +144,11 @@ class _Member:
         host = facing(invitation.driver)
         server = Server(host, invitation.access, Calls(put=self._put))
         stack.callback(server.shutdown)
+        # Also where it comes to nothing: the server's end waits for calls, and calls may wait for this.
+        stack.callback(self._is_ready.set)
+        self._is_set_up = False
         self._commands = driver.join((host, server.port))
-        self._job: PipeJob = loads(next(self._commands))
+        self.job: PipeJob = loads(next(self._commands))
         command = json.loads(next(self._commands))
         if "stop" in command:
             raise Halted
@@ -153,26 +158,28 @@ class _Member:
         }
         self._line = _AnswerLine(driver)
         stack.callback(self._line.close)
-        fragments = self._job.plan.fragments
+        fragments = self.job.plan.fragments
         self._tallies: dict[int, Tally] = {}
         self._machine = Machine(
             fragments,
-            lambda fragment: self._job.shards_of(fragment, number),
+            lambda fragment: self.job.shards_of(fragment, number),
             inner=(),
-            outer=self._job.plan.channels,
+            outer=self.job.plan.channels,
             answer=ChangesAnswer(self._line),
-            attempt=self._job.attempt,
-            cores=self._job.cores,
+            attempt=self.job.attempt,
+            cores=self.job.cores,
         )
         self._senders = {channel.number: fragment for fragment in fragments for channel in fragment.outputs}
+        self.schemas = {channel.number: channel.schema for channel in self.job.plan.channels.values()}
         self._inward = Inward(
             flow=self._machine.flow,
             boxes=self._boxes(),
-            schemas={channel.number: channel.schema for channel in self._job.plan.channels.values()},
+            schemas=self.schemas,
             links=self._links,
             received=dict.fromkeys(self._links, 0),
         )
         self._machine.flow.on_standstill = self._stands_still.set
+        self._is_set_up = True
 
     def _link(self, invitation: Invitation, address: Address, stack: ExitStack) -> Link:
         client = stack.enter_context(connected(address, invitation.access))
@@ -183,15 +190,15 @@ class _Member:
 
     def _boxes(self) -> dict[tuple[int, int], dict[int, Mailbox]]:
         boxes: dict[tuple[int, int], dict[int, Mailbox]] = {}
-        for fragment in self._job.plan.fragments:
+        for fragment in self.job.plan.fragments:
             for number in {channel for channel in fragment.inputs if channel is not None}:
-                for shard in self._job.shards_of(fragment, self._number):
+                for shard in self.job.shards_of(fragment, self._number):
                     box = Mailbox(self._machine.flow, self._producers(number, shard))
                     boxes.setdefault((number, shard), {})[fragment.number] = box
         return boxes
 
     def _producers(self, channel: int, receiver: int) -> list[int]:
-        sender, routing = self._senders[channel], self._job.plan.channels[channel].routing
+        sender, routing = self._senders[channel], self.job.plan.channels[channel].routing
         return [shard for shard in range(sender.layout.shards) if receiver in routing.targets(shard)]
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -272,6 +279,8 @@ class _Member:
     def _put(self, command: bytes, messages: Iterable[tuple[Any, Any]]) -> None:
         task = json.loads(command)["task"]
         self._is_ready.wait()
+        if not self._is_set_up:
+            raise Halted
         try:
             for data, header in messages:
                 self._inward.take(task, data, header)
@@ -283,54 +292,86 @@ class _Member:
 
     @contextmanager
     def _open_ports(self, fragment: Fragment, shard: int) -> Iterator[Ports]:
-        yield _MemberPorts(self, fragment, shard)
+        with _MemberPorts(self, fragment, shard) as ports:
+            yield ports
 
-    def inbox(self, fragment: Fragment, shard: int, leaf: int) -> Inbox:
-        source = sources_of(fragment.root)[leaf]
-        if isinstance(source, ShardInput):
-            sender = self._senders[source.channel]
-            return LaneReader(
-                self._inward,
-                self._inward.boxes[source.channel, shard][fragment.number],
-                source.channel,
-                shard,
-                fragment.number,
-                {other: self._job.task_of(sender, other) for other in self._producers(source.channel, shard)},
-            )
-        batches = read_split(self._split(fragment, shard, leaf), rows_per_batch(fragment.root))
-        return BatchInbox(batches if self._job.since is None else raised(batches, self._job.since))
+    def received(self, fragment: Fragment, shard: int, source: ShardInput) -> Inbox:
+        sender = self._senders[source.channel]
+        return LaneReader(
+            self._inward,
+            self._inward.boxes[source.channel, shard][fragment.number],
+            source.channel,
+            shard,
+            fragment.number,
+            {other: self.job.task_of(sender, other) for other in self._producers(source.channel, shard)},
+        )
 
-    def _split(self, fragment: Fragment, shard: int, leaf: int) -> ProgressSource:
+    def split(self, fragment: Fragment, shard: int, leaf: int) -> ProgressSource:
         place = fragment.number, leaf
-        split = self._job.splits[place][shard]
+        split = self.job.splits[place][shard]
         assert isinstance(split, ProgressSource)
-        if place in self._job.frames:
-            split = with_frame(split, self._driver.rows(self._job.frames[place], *first_and_rows(split)))
+        if place in self.job.frames:
+            split = with_frame(split, self._driver.rows(self.job.frames[place], *first_and_rows(split)))
         tally = self._tallies.setdefault(split.tally, _SentTally(split.tally, self._driver))
         return replace(split, tally=tally)
 
     def outbox(self, channel: Channel, shard: int) -> Outbox:
-        readers = self._job.plan.readers(channel.number)
+        readers = self.job.plan.readers(channel.number)
         return Outward(
             self._inward,
             channel.number,
             shard,
             readers=[reader.number for reader in readers],
-            task_of=lambda receiver: self._job.task_of(readers[0], receiver),
+            task_of=lambda receiver: self.job.task_of(readers[0], receiver),
         )
 
 
 class _MemberPorts:
+    """A shard's ends of pipes; what goes out is kept, and what was kept goes out again, where that is asked for."""
+
     def __init__(self, member: _Member, fragment: Fragment, shard: int) -> None:
         self._member = member
         self._fragment = fragment
         self._shard = shard
+        self._plain: dict[int, Outbox] = {}
+        self._log: KeptLog | None = None
+        self._kept = Kept()
+        job = member.job
+        if fragment.number in job.kept:
+            files = [job.kept_file(fragment.number, shard, attempt) for attempt in range(job.attempt + 1)]
+            if job.since is not None:
+                self._kept = kept_of(files[:-1])
+            channels = [channel.number for channel in fragment.outputs]
+            self._log = KeptLog(files[-1], channels, self._kept.reached)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._log is not None:
+            self._log.close()
 
     def inbox(self, leaf: int) -> Inbox:
-        return self._member.inbox(self._fragment, self._shard, leaf)
+        source = sources_of(self._fragment.root)[leaf]
+        if isinstance(source, ShardInput):
+            return self._member.received(self._fragment, self._shard, source)
+        since = self._member.job.since
+        batches = self._rows_read(leaf)
+        if since is None:
+            return BatchInbox(batches)
+        if self._log is None:
+            return BatchInbox(raised(batches, since))
+        return KeptInbox(self._kept, self._member.schemas, self._plain, since, batches)
+
+    def _rows_read(self, leaf: int) -> Iterator[Batch]:
+        # A generator: where all rows are kept, nothing of the input is read.
+        if self._kept.reached < INFINITY:
+            split = self._member.split(self._fragment, self._shard, leaf)
+            yield from read_split(split, rows_per_batch(self._fragment.root))
 
     def outbox(self, channel: Channel) -> Outbox:
-        return self._member.outbox(channel, self._shard)
+        self._plain[channel.number] = outbox = self._member.outbox(channel, self._shard)
+        return outbox if self._log is None else self._log.outbox(channel.number, outbox)
 
     def result(self, receipt: Receipt | None) -> None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,16 @@ from squill.exchange.flow import Halted
 from squill.plan.fragments import ShardedPlan
 from squill.runtime.progressive.outlet import Outlet
 from squill.runtime.progressive.status import Watch
+from squill.runtime.run_folder import RunFolder
 from squill.runtime.spark.jobs import failed_without_a_word, jobs_of_one_run
 from squill.runtime.spark.kinds import is_one_host
 from squill.runtime.spark.pipes.certificate import new_certificate
 from squill.runtime.spark.pipes.hub import Hub
-from squill.runtime.spark.pipes.job import Prepared, prepared
+from squill.runtime.spark.pipes.job import PipeJob, Prepared, prepared
+from squill.runtime.spark.pipes.kept import kept_fragments
 from squill.runtime.spark.pipes.member import Invitation, run_member
 from squill.runtime.spark.pipes.wire import Pass
+from squill.runtime.ticket import RunTicket, new_id
 from squill.time import MINUS_INFINITY
 
 __all__ = ["ATTEMPTS", "PipedRun", "run_pipe_task"]
@@ -72,22 +76,31 @@ class PipedRun:
         self._folder = folder
         self._tls = tls
         self._task = run_pipe_task if task is None else task
+        self._given_until = MINUS_INFINITY
 
     def run(self, stop: threading.Event, watch: Watch) -> None:
         """Run it until all changes have come, or `stop` is set: then `Halted` is raised."""
         ready = prepared(self._plan, tasks=self._tasks, cores=self._cores)
-        since: int | None = None
-        while not self._attempted(ready, since, stop, watch):
-            taken = self._outlet.start_over()
-            # Only what is kept, or what the sources are asked again, need be there at once.
-            since = None if self._folder is None or taken == MINUS_INFINITY else taken - 1
-            watch.restarts += 1
+        with ExitStack() as stack:
+            job = self._keeping(ready.job, stack)
+            while not self._attempted(ready, job, stop, watch):
+                taken = self._given_until
+                since = None if self._folder is None or taken == MINUS_INFINITY else taken - 1
+                job = replace(job, since=since, attempt=self._outlet.attempt)
+                watch.restarts += 1
 
-    def _attempted(self, ready: Prepared, since: int | None, stop: threading.Event, watch: Watch) -> bool:
+    def _keeping(self, job: PipeJob, stack: ExitStack) -> PipeJob:
+        """Return the job with a folder for what is kept, which goes when the run ends."""
+        if self._folder is None:
+            return job
+        ticket = RunTicket(id=new_id(), action="progressive", owner="", started="")
+        folder = stack.enter_context(RunFolder.make(self._folder, ticket))
+        return replace(job, kept=kept_fragments(job.plan), folder=str(folder.files))
+
+    def _attempted(self, ready: Prepared, job: PipeJob, stop: threading.Event, watch: Watch) -> bool:
         """Run it once; return whether all has come, False when a task was lost and it may be tried again."""
         bound, named = _driver_addresses(self._session)
         access = Pass(certificate=new_certificate() if self._tls else None)
-        job = replace(ready.job, since=since, attempt=self._outlet.attempt)
         with Hub(bound, access, job, frames=ready.frames, tallies=ready.tallies, outlet=self._outlet) as hub:
             watch.look = hub.clocks
             failure = self._run_job(hub, Invitation((named, hub.port), access), stop)
@@ -98,6 +111,8 @@ class PipedRun:
             if stop.is_set():
                 raise Halted
             if job.attempt + 1 < ATTEMPTS:
+                # Here, not later: who still hands over what this attempt has brought is sent away.
+                self._given_until = self._outlet.start_over()
                 return False
         if failure is not None:
             raise failed_without_a_word(failure, self._plan.fragments) from failure
