@@ -308,7 +308,7 @@ class ShardedStream:
 
     def progressive(
         self,
-        assignment: Assignment | Mapping[str, Assignment],
+        assignment: Assignment | Mapping[str, Assignment] | None = None,
         *,
         coarsen: int | None = None,
         until: Callable[[EarlyAnswer], object] | float | None = None,
@@ -345,6 +345,7 @@ class ShardedStream:
         *,
         mode: str = "error",
         keep_state: bool = False,
+        progress: Assignment | None = None,
     ) -> Dataset:
         """Run the plan and write the answer to a folder, a file per shard, visible all at once when it is whole.
 
@@ -357,6 +358,10 @@ class ShardedStream:
         rows that are final by then, and the folder keeps the state of all others, windows that are open and rows
         that may still be joined. `start(…, bootstrap=dataset)` goes on from there with rows that follow. Inputs that
         go on are the live ones of the plan; if there are none, all that have times.
+
+        With `progress`, one of `squill.progress`, the rows of each file are in its order, with their steps in a column
+        beside the others, and row groups end where steps do. `progressive()` over the dataset then reads no more than
+        what its answers have come to. Rows are numbered round robin over the shards.
         """
         from squill.runtime.store import Wanted
 
@@ -370,6 +375,7 @@ class ShardedStream:
             format=format,
             mode=mode,
             keep_state=keep_state,
+            progress=progress,
         )
         return self._cluster.stored.store(wanted)
 

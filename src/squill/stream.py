@@ -633,7 +633,7 @@ class Stream:
 
     def progressive(
         self,
-        assignment: Assignment | Mapping[str, Assignment],
+        assignment: Assignment | Mapping[str, Assignment] | None = None,
         *,
         coarsen: int | None = None,
         until: Callable[[EarlyAnswer], object] | float | None = None,
@@ -642,7 +642,8 @@ class Stream:
     ) -> EarlyAnswers:
         """Answer the query over ever more of its rows; each answer is exactly that of the rows which are there.
 
-        `assignment` says when rows come, one for all inputs or one for each by its name; see `squill.progress`. There
+        `assignment` says when rows come, one for all inputs or one for each by its name; see `squill.progress`. It may
+        leave out what `to_storage(…, progress=…)` has put in its order, of which no more is read than answered. There
         is one answer per step, also when nothing changed; the last is the answer over all rows. An early answer has
         `progress`, `fraction` (of the rows), `frame`, `changes` since the one before, `is_final`, `elapsed` and
         `provenance()`. `coarsen=b` makes every progress point a multiple of b: starts floored, ends raised.

@@ -460,6 +460,22 @@ CASES: dict[str, Callable[[], object]] = {
     "progressive_fractional_steps": lambda: sq.progress.hashed("customer", steps=2.5),  # type: ignore[arg-type]
     "progressive_hash_of_lists": lambda: sampled({"l": [[1]]}).progressive(sq.progress.hashed("l", 3)),
     "progressive_one_input_without_the_column": lambda: two_tables().progressive(sq.progress.hashed("x", 3)),
+    "storage_progress_of_another_kind": lambda: cluster().from_frame({"x": [1]}).to_storage("d", progress=3),  # type: ignore[arg-type]
+    "storage_progress_wrong_column": lambda: (
+        cluster().from_frame({"user": [1]}).to_storage("d", progress=sq.progress.hashed("usr", 3))
+    ),
+    "storage_progress_as_ipc": lambda: (
+        cluster().from_frame({"x": [1]}).to_storage("d", format="ipc", progress=sq.progress.rows(3))
+    ),
+    "storage_progress_with_state": lambda: (
+        cluster().from_frame({"x": [1]}).to_storage("d", keep_state=True, progress=sq.progress.rows(3))
+    ),
+    "storage_progress_strata_apart": lambda: (
+        sq.local(cores=2).from_frame({"x": [1]}).to_storage("d", progress=sq.progress.stratified("x", 3))
+    ),
+    "storage_progress_column_taken": lambda: (
+        cluster().from_frame({"__squill_step__": [1]}).to_storage("d", progress=sq.progress.rows(3))
+    ),
     "progressive_missing_input": lambda: two_tables().progressive({"clicks": sq.progress.rows(1)}),
     "progressive_unknown_input": lambda: two_tables().progressive(
         {"clicks": sq.progress.rows(1), "user": sq.progress.rows(1)}

@@ -28,7 +28,7 @@ from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
 from squill.time import MINUS_INFINITY
 
-__all__ = ["file_batches", "frames_of", "parts_of", "pieces_of"]
+__all__ = ["file_batches", "frames_of", "parts_of", "pieces_of", "read_error"]
 
 PIECE_ROWS = 65_536
 """Row groups smaller than this count as one, of which no more is known than its earliest time."""
@@ -165,7 +165,7 @@ def frames_of(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
             size = None if source.format == "parquet" else CHUNK_ROWS
             yield from _together(lazy.select(names).collect_batches(chunk_size=size, maintain_order=True))
     except read_errors() as error:
-        raise _read_error(source, part, error) from error
+        raise read_error(source, part, error) from error
 
 
 def _together(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -199,7 +199,7 @@ def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
         yield kept if read == list(names) else kept.select(names)
 
 
-def _read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
+def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
     if source.predicate is not None and _readable(source, piece):
         return InputError(
             f"where: the condition {source.predicate} failed on the rows of {piece.path!r}: {first_line(error)}",

@@ -23,7 +23,7 @@ from squill.plan.node import Node, walk
 from squill.plan.nodes import EventsSource, FileSource, FrameSource, PushSource, Source
 from squill.plan.nodes.progress import ProgressSource
 from squill.plan.rewrite import rewrite
-from squill.time import INFINITY
+from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = [
     "collect", "collect_events", "drive", "drive_stored", "source_arrivals", "steps", "waits_for_time", "write_file",
@@ -74,20 +74,29 @@ def _drive(inputs: list[tuple[Iterator[Arrival], Entry]], *, clocks: bool) -> No
 
 
 def steps(inputs: list[tuple[Iterator[Arrival], Entry]], *, clocks: bool) -> Iterator[None]:
-    """Push what is furthest behind, until all inputs are at their end; stop after each push, before reading on."""
-    waiting: list[tuple[int, int, Arrival, Iterator[Arrival], Entry]] = []
-    for number, (arrivals, entry) in enumerate(inputs):
-        _queue(waiting, number, arrivals, entry)
+    """Push what is furthest behind, until all inputs are at their end; stop after each push, before reading on.
+
+    An input is read on when it may be the one that is furthest behind: not while the others have yet to come to where
+    it has.
+    """
+    waiting: list[tuple[int, int, Arrival | None, Iterator[Arrival], Entry]] = [
+        (MINUS_INFINITY, number, None, arrivals, entry) for number, (arrivals, entry) in enumerate(inputs)
+    ]
     while waiting:
-        _, number, arrival, rest, entry = heapq.heappop(waiting)
+        reached, number, arrival, rest, entry = heapq.heappop(waiting)
+        if arrival is None:
+            _queue(waiting, number, rest, entry)
+            continue
         if arrival.batch is not None:
             entry.push(arrival.batch)
+            reached = int(arrival.batch.sync[-1])
             if clocks:
-                entry.advance(int(arrival.batch.sync[-1]))
+                entry.advance(reached)
         if arrival.clock is not None:
             entry.advance(arrival.clock)
+            reached = max(reached, arrival.clock)
         yield
-        _queue(waiting, number, rest, entry)
+        heapq.heappush(waiting, (reached, number, None, rest, entry))
 
 
 def _queue(waiting: list[Any], number: int, rest: Iterator[Arrival], entry: Entry) -> None:

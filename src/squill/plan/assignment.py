@@ -7,9 +7,9 @@ else the files; a frame is one): row j of split s of S is number j·S + s, so th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -26,11 +26,14 @@ __all__ = [
     "Hashed",
     "Rows",
     "Stratified",
+    "assignment_from",
     "names_of",
     "whole",
 ]
 
 MOST_STEPS = 2**31
+STEP = "__squill_step__"
+"""The column of a dataset in progress order that has the first progress point of each row."""
 
 
 def whole(value: object, least: int, what: str, hint: str) -> int:
@@ -71,14 +74,23 @@ class Assignment:
         """How many steps there are even where no row comes."""
         return 0
 
-    def check(self, columns: Schema, label: str) -> None:
-        """Raise when the input's columns do not fit."""
+    def check(self, columns: Schema, where: str) -> None:
+        """Raise when the columns of rows do not fit; `where` says whose they are."""
         for name in self.columns:
-            columns.require(name, f"progressive: {self} of the input {label!r}")
+            columns.require(name, where)
 
-    def _check_keys(self, columns: Schema, label: str) -> None:
+    def _check_keys(self, columns: Schema, where: str) -> None:
         for name in self.columns:
-            check_key_type(f"progressive: {self} of the input {label!r}", name, columns[name])
+            check_key_type(where, name, columns[name])
+
+    def to_values(self) -> dict[str, Any]:
+        """Return it as plain values, which `assignment_from` understands.
+
+        >>> Hashed(("user",), 4).to_values()
+        {'kind': 'Hashed', 'names': ['user'], 'steps': 4}
+        """
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {"kind": type(self).__name__, **values}
 
 
 @dataclass(frozen=True)
@@ -131,9 +143,9 @@ class Hashed(Assignment):
     def least_steps(self) -> int:
         return self.steps
 
-    def check(self, columns: Schema, label: str) -> None:
-        super().check(columns, label)
-        self._check_keys(columns, label)
+    def check(self, columns: Schema, where: str) -> None:
+        super().check(columns, where)
+        self._check_keys(columns, where)
 
     def __str__(self) -> str:
         return f"hashed({', '.join(self.names)}; {self.steps} steps)"
@@ -150,9 +162,9 @@ class Stratified(Assignment):
     def columns(self) -> tuple[str, ...]:
         return self.key
 
-    def check(self, columns: Schema, label: str) -> None:
-        super().check(columns, label)
-        self._check_keys(columns, label)
+    def check(self, columns: Schema, where: str) -> None:
+        super().check(columns, where)
+        self._check_keys(columns, where)
 
     def __str__(self) -> str:
         return f"stratified({', '.join(self.key)}; {self.k})"
@@ -183,16 +195,31 @@ class Columns(Assignment):
     def has_ends(self) -> bool:
         return self.end is not None
 
-    def check(self, columns: Schema, label: str) -> None:
-        super().check(columns, label)
+    def check(self, columns: Schema, where: str) -> None:
+        super().check(columns, where)
         for name in self.columns:
             dtype = columns[name]
             is_number = dtype.is_integer() and dtype not in (pl.Int128(), pl.UInt128())
             if not is_number and not (name == self.end and isinstance(dtype, pl.Null)):
                 raise PlanError(
-                    f"progressive: {self} of the input {label!r}: column {name!r} is {dtype}",
+                    f"{where}: column {name!r} is {dtype}",
                     "progress points are whole numbers from 0 on: give an integer column.",
                 )
 
     def __str__(self) -> str:
         return f"columns({', '.join(self.columns)})"
+
+
+KINDS: dict[str, type[Assignment]] = {
+    kind.__name__: kind for kind in (AtStart, Columns, Exponential, Fractions, Hashed, Rows, Stratified)
+}
+
+
+def assignment_from(values: Mapping[str, Any]) -> Assignment:
+    """Return the assignment that `to_values` was asked of.
+
+    >>> str(assignment_from({"kind": "Hashed", "names": ["user"], "steps": 4}))
+    'hashed(user; 4 steps)'
+    """
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return KINDS[str(given.pop("kind"))](**given)

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from squill.errors import SourceReadError
+from squill.plan.assignment import Assignment, assignment_from
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource
 from squill.plan.routing import KEY_HASH_VERSION
@@ -59,6 +60,7 @@ class Dataset:
     ``placed_by``  the columns whose hash decides a row's shard; None when that is not known.
     ``lineage``    the plan that made it, as text.
     ``keeps_state``  whether the folder also holds what a live query needs to go on from it.
+    ``progress``   when rows take part in early answers, in whose order the rows of each file are.
     """
 
     name: str | None = None
@@ -76,6 +78,7 @@ class Dataset:
     files: tuple[ShardFile, ...]
     lineage: str = ""
     keeps_state: bool = False
+    progress: Assignment | None = None
 
     @property
     def rows(self) -> int:
@@ -113,7 +116,8 @@ class Dataset:
 
     def __str__(self) -> str:
         key = f", keyed by {', '.join(self.keys)}" if self.keys else ""
-        return f"{self.name or self.path}: {self.rows} rows on {self.shards} shards in {self.place}{key}"
+        order = "" if self.progress is None else f", in the order of {self.progress}"
+        return f"{self.name or self.path}: {self.rows} rows on {self.shards} shards in {self.place}{key}{order}"
 
     def __repr__(self) -> str:
         return f"Dataset({self})"
@@ -142,6 +146,7 @@ class Dataset:
                 "files": [asdict(file) for file in self.files],
                 "lineage": self.lineage.splitlines(),
                 "keeps_state": self.keeps_state,
+                "progress": None if self.progress is None else self.progress.to_values(),
                 "arrow_schema": base64.b64encode(_schema_bytes(self.columns)).decode(),
             },
             indent=1,
@@ -173,6 +178,7 @@ class Dataset:
             files=tuple(ShardFile(**file) for file in values["files"]),
             lineage="\n".join(values["lineage"]),
             keeps_state=values.get("keeps_state", False),
+            progress=None if values.get("progress") is None else assignment_from(values["progress"]),
         )
 
 

@@ -24,6 +24,7 @@ import polars as pl
 from squill.errors import NotRowWiseError, PlanError
 from squill.plan import events, nodes, serialise
 from squill.plan.aggregates import BoundAggregate
+from squill.plan.assignment import KINDS as ASSIGNMENTS
 from squill.plan.confidence import Estimated
 from squill.plan.expression_text import LostLiteralError, deserialise, dump_tree, load_tree
 from squill.plan.expressions import Expression
@@ -48,6 +49,7 @@ VALUES: tuple[type, ...] = (
     nodes.Disorder, nodes.FilePart, nodes.Lifetime, nodes.Promises, nodes.Stored,
     patterns.Element, patterns.PatternTree, patterns.Register,
     events.EndEdge, events.Interval, events.Point, events.Punctuation, events.StartEdge,
+    *ASSIGNMENTS.values(),
 )  # fmt: skip
 """What fields of nodes are made of, beside plain values."""
 _NODES: list[type[Any]] = [getattr(nodes, name) for name in nodes.__all__]

@@ -31,6 +31,7 @@ from squill.plan.nodes import (
     UserOperator,
 )
 from squill.plan.nodes.movement import Move, Split
+from squill.plan.nodes.progress import ProgressSource
 from squill.plan.routing import FLAT, GLOBAL, KEY_HASH_VERSION, LOCAL, BroadcastRouting, HashRouting, Routing
 
 __all__ = ["COPY", "Placement", "Spread", "agree", "layout_of", "moved", "placement_after", "placement_of"]
@@ -134,7 +135,10 @@ def placement_after(node: Node, inputs: list[Placement | None]) -> Placement | N
 
 def _as_stored(node: Split) -> Placement | None:
     """A dataset that is read by as many shards as wrote it is where it was; each shard reads its own files."""
-    stored = node.parent.stored if isinstance(node.parent, (FileSource, FrameSource)) else None
+    source = node.parent
+    if isinstance(source, ProgressSource) and source.in_order:
+        source = source.source
+    stored = source.stored if isinstance(source, (FileSource, FrameSource)) else None
     if stored is None or stored.placed_by is None or stored.shards != node.layout.shards:
         return None
     known = all(key in node.schema for key in stored.placed_by)

@@ -178,6 +178,7 @@ class Datasets:
             version=dataset.version,
             operator="recompute",
             keep_state=dataset.keeps_state,
+            progress=dataset.progress,
         )
         with self._runs.record("recompute", wanted.node, name) as active:
             again = self._run(wanted, active.ticket)

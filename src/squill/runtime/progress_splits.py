@@ -20,7 +20,9 @@ def split_progress(source: ProgressSource, ranges_of: Ranges, shards: int) -> li
     """Return the parts of each shard: ranges of a frame, whole splits of files."""
     ready = ready_to_read(source)
     inner, splits = source.source, ready.parts or ()
-    if isinstance(inner, FrameSource):
+    if source.in_order:
+        parts = _in_order(inner, splits, shards)
+    elif isinstance(inner, FrameSource):
         rows = inner.frame.height
         parts = [
             [NumberedPart(0, low, high - low, length=rows) for low, high in ranges]
@@ -29,6 +31,16 @@ def split_progress(source: ProgressSource, ranges_of: Ranges, shards: int) -> li
     else:
         parts = _whole_splits(inner, splits, shards)
     return [replace(ready, parts=tuple(own), reader=shard) for shard, own in enumerate(parts)]
+
+
+def _in_order(inner: Source, splits: Sequence[NumberedPart], shards: int) -> list[list[NumberedPart]]:
+    """Return the files of each shard, of as many as wrote them; else row groups in turn: all have every step."""
+    assert isinstance(inner, FileSource)
+    assert inner.stored is not None
+    if inner.stored.shards == shards:
+        owner = dict(zip(inner.paths, inner.stored.shard_of, strict=True))
+        return [[split for split in splits if owner[split.path or ""] == shard] for shard in range(shards)]
+    return [list(splits[shard::shards]) for shard in range(shards)]
 
 
 def _whole_splits(inner: Source, splits: Sequence[NumberedPart], shards: int) -> list[list[NumberedPart]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import ClusterError, PlanError
+from squill.plan.assignment import STEP, Assignment, Stratified
 from squill.plan.build.live import growing
 from squill.plan.dataset import MANIFEST, STATE, STORAGE, Dataset, ShardFile
 from squill.plan.fragments import explain_fragments, fragments_of
@@ -37,6 +38,7 @@ class Wanted:
 
     ``version``  None, or that of a dataset whose files are made again under their old names.
     ``keep_state``  whether a live query is to be able to go on from it.
+    ``progress``  in the order of which progress rows are to be written.
     """
 
     node: Node
@@ -49,6 +51,7 @@ class Wanted:
     version: str | None = None
     operator: str = "to_storage"
     keep_state: bool = False
+    progress: Assignment | None = None
 
 
 def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> Dataset:
@@ -56,6 +59,7 @@ def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> 
     if wanted.format not in SUFFIXES:
         raise PlanError(f"{wanted.operator}: format is {wanted.format!r}", 'use "parquet" or "ipc".')
     refuse_unstorable(wanted.node.schema, wanted.operator)
+    refuse_progress(wanted)
     node = growing(wanted.node, wanted.operator) if wanted.keep_state else wanted.node
     run_id = new_id() if ticket is None else ticket.id
     with Staging(Path(wanted.path), wanted.mode, wanted.operator, run_id) as staging:
@@ -65,7 +69,12 @@ def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> 
             receipts = run_with_state(runtime, node, attempts, staging.folder / STATE, wanted.format)
         else:
             with progress_bar() as bar:
-                answer = StoredAnswer(folder=str(attempts), format=wanted.format)
+                answer = StoredAnswer(
+                    folder=str(attempts),
+                    format=wanted.format,
+                    progress=wanted.progress,
+                    shards=layout_of(node).shards,
+                )
                 receipts = runtime.run(fragments_of(node), answer, bar, ticket=ticket)
         dataset = described(wanted, str(staging.target), receipts)
         _name_files(staging.folder, dataset, receipts)
@@ -98,6 +107,43 @@ def described(wanted: Wanted, path: str, receipts: list[Receipt]) -> Dataset:
         files=tuple(_file(receipt, version, wanted.format, is_timed=is_timed) for receipt in receipts),
         lineage=explain_fragments(node),
         keeps_state=wanted.keep_state,
+        progress=wanted.progress,
+    )
+
+
+def refuse_progress(wanted: Wanted) -> None:
+    """Raise when the rows cannot be written in the order that is asked for."""
+    progress, operator = wanted.progress, wanted.operator
+    if progress is None:
+        return
+    if not isinstance(progress, Assignment):
+        raise PlanError(
+            f"{operator}: progress is {progress!r}", "give sq.progress.hashed(…), fractions(…) or the like."
+        )
+    if wanted.format != "parquet":
+        raise PlanError(
+            f"{operator}: files of the format {wanted.format!r} have no row groups to cut where steps end",
+            'leave format out, or say "parquet".',
+        )
+    if wanted.keep_state:
+        raise PlanError(
+            f"{operator}: keep_state says that more rows follow; the order of progress takes all of them",
+            "leave one of progress= and keep_state= out.",
+        )
+    if STEP in wanted.node.schema:
+        raise PlanError(f"{operator}: there is a column {STEP!r} already, where the steps go", "rename it.")
+    progress.check(wanted.node.schema, f"{operator}: progress {progress}")
+    if isinstance(progress, Stratified) and not _has_whole_keys(wanted.node, progress.key):
+        raise PlanError(
+            f"{operator}: rows of one {', '.join(progress.key)} are on several shards, where {progress} counts them",
+            f"bring them together first: .rekey({', '.join(map(repr, progress.key))}).redistribute().",
+        )
+
+
+def _has_whole_keys(node: Node, key: tuple[str, ...]) -> bool:
+    placed = placement_of(node)
+    return layout_of(node).shards == 1 or (
+        placed is not None and placed.keys is not None and set(placed.keys) <= set(key)
     )
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from squill.engine.egress_file import FileSink
+from squill.engine.egress_progress import ProgressFileSink
+from squill.engine.progress.written import WrittenSteps
+from squill.plan.assignment import Assignment
 from squill.plan.node import Node
 from squill.runtime.answer import Part, Receipt
 
@@ -32,17 +35,25 @@ class WrittenFile:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredAnswer:
-    """A file of `format` for each attempt of each shard in `folder`; none of their names ends in the format's."""
+    """A file of `format` for each attempt of each shard in `folder`; none of their names ends in the format's.
+
+    ``progress``  in the order of which progress rows are written, by this one of so many `shards`.
+    """
 
     keeps_shards: ClassVar[bool] = True
 
     folder: str
     format: str
+    progress: Assignment | None = None
+    shards: int = 1
 
     @contextmanager
     def open(self, root: Node, shard: int, attempt: int) -> Iterator[Part]:
         path = Path(self.folder) / f"{shard}-{attempt}.whole"
-        sink = FileSink(root, path, self.format, "to_storage")
+        if self.progress is None:
+            sink = FileSink(root, path, self.format, "to_storage")
+        else:
+            sink = ProgressFileSink(root, path, WrittenSteps(self.progress, root, shard, self.shards))
         try:
             yield _StoredPart(sink, path, shard)
         except BaseException:

@@ -18,56 +18,49 @@ from squill.engine.batch import Batch, Int64s
 from squill.engine.files import frames_of
 from squill.engine.hashing import hash_columns
 from squill.engine.ingress import Arrival, RowReader
+from squill.engine.progress.arrivals import in_steps
 from squill.engine.progress.points import Piece, points_of
 from squill.engine.progress.splits import numbered_splits
+from squill.engine.progress.stored import stored_batches
 from squill.engine.progress.tally import Tally
 from squill.engine.row_filter import RowFilter
 from squill.engine.time_sorter import in_time_order
 from squill.errors import InternalError
-from squill.plan.assignment import Stratified
+from squill.plan.assignment import STEP, Stratified
 from squill.plan.expressions import Expression
 from squill.plan.nodes import FilePart, FileSource, FrameSource, Source
 from squill.plan.nodes.progress import NumberedPart, ProgressSource
+from squill.plan.schema import Schema
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["pieces_of_progress", "progress_batches", "ready_to_read", "strata"]
-
-SMALL_STEP = 4_096
-"""Fewer rows than this are not worth a batch of their own, even where a step ends."""
 
 FEW_STEPS = 1 << 16
 
 
 def progress_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]:
     """Yield the rows in the order of their first progress point."""
+    if source.in_order:
+        yield from stored_batches(source, batch_rows)
+        return
     ready = ready_to_read(source)
     memory = sys.maxsize if isinstance(source.source, FrameSource) else time_sorter.MEMORY_BYTES
     for batch in in_time_order(_assigned(ready), memory):
-        yield from cut_at_steps(batch, batch_rows)
+        yield from in_steps(batch, batch_rows)
 
 
 def ready_to_read(source: ProgressSource) -> ProgressSource:
     """Return the source with its splits known and, where it takes all rows to tell, the steps of its rows."""
+    if source.in_order:
+        # Its rows tell their steps, so that neither numbers nor strata are needed.
+        parts = tuple(numbered_splits(source.source, source.assignment)) if source.parts is None else source.parts
+        return replace(source, parts=parts, splits=len(parts))
     if source.parts is None:
         parts = tuple(numbered_splits(source.source, source.assignment))
         source = replace(source, parts=parts, splits=len(parts))
     if isinstance(source.assignment, Stratified) and source.given is None:
         source = replace(source, given=strata(source, source.assignment))
     return source
-
-
-def cut_at_steps(batch: Batch, batch_rows: int) -> Iterator[Arrival]:
-    """Yield the batch in pieces of at most `batch_rows`, which end where steps do unless these are small."""
-    ends = np.append(np.flatnonzero(batch.sync[1:] != batch.sync[:-1]) + 1, len(batch))
-    low = 0
-    while low < len(batch):
-        high = min(low + batch_rows, len(batch))
-        # The first end of a step that makes the piece worth pushing.
-        end = int(ends[np.searchsorted(ends, min(low + min(SMALL_STEP, batch_rows), len(batch)))])
-        high = min(high, end)
-        clock = int(batch.sync[high]) if high < len(batch) else None
-        yield Arrival(batch.slice(low, high), clock)
-        low = high
 
 
 def _assigned(source: ProgressSource) -> Iterator[tuple[Batch, int]]:
@@ -127,7 +120,7 @@ def _frames(source: ProgressSource, part: NumberedPart, names: tuple[str, ...] |
         yield frame if names is None else frame.select(names)
     elif isinstance(inner, FileSource) and part.path is not None:
         wanted = _wanted(source) if names is None else names
-        bare = replace(inner, predicate=None, read=wanted, parts=None)
+        bare = replace(inner, predicate=None, read=wanted, parts=None, columns=_stored_columns(source))
         yield from frames_of(bare, FilePart(part.path, part.offset + part.first, part.rows))
     else:
         raise InternalError(f"{inner.name} has no rows to put in another order")
@@ -145,8 +138,13 @@ def _bare(source: ProgressSource) -> Source:
 def _wanted(source: ProgressSource) -> tuple[str, ...]:
     predicate = _predicate(source.source)
     roots = () if predicate is None else predicate.roots
-    wanted = {*source.schema, *source.assignment.columns, *roots}
-    return tuple(name for name in source.columns if name in wanted)
+    wanted = {*source.schema, *source.assignment.columns, *roots, *((STEP,) if source.in_order else ())}
+    return tuple(name for name in _stored_columns(source) if name in wanted)
+
+
+def _stored_columns(source: ProgressSource) -> Schema:
+    """Return the columns that the files have, that of the steps included."""
+    return Schema({**source.columns, STEP: pl.Int64()}) if source.in_order else source.columns
 
 
 def _predicate(source: Source) -> Expression | None:

@@ -14,11 +14,21 @@ from squill.engine.batch import Int64s
 from squill.engine.columns import as_int64, valid_of
 from squill.engine.hashing import hash_columns
 from squill.errors import InputError, InternalError
-from squill.plan.assignment import Assignment, AtStart, Columns, Exponential, Fractions, Hashed, Rows, Stratified
+from squill.plan.assignment import (
+    STEP,
+    Assignment,
+    AtStart,
+    Columns,
+    Exponential,
+    Fractions,
+    Hashed,
+    Rows,
+    Stratified,
+)
 from squill.plan.nodes.progress import NumberedPart, ProgressSource
 from squill.time import INFINITY
 
-__all__ = ["Piece", "points_of"]
+__all__ = ["Piece", "coarsened", "points_of"]
 
 
 class Piece:
@@ -51,17 +61,22 @@ class Piece:
 def points_of(piece: Piece) -> tuple[Int64s, Int64s | None]:
     """Return the first progress point of each row and its end, infinity for none; None where no row ends."""
     source = piece.source
-    starts = _FIRST[type(source.assignment)](source.assignment, piece)
+    if source.in_order:
+        starts = as_int64(piece.columns[STEP])[0]
+    else:
+        starts = _FIRST[type(source.assignment)](source.assignment, piece)
     ends = _ends(source.assignment, piece, starts) if isinstance(source.assignment, Columns) else None
-    if source.coarsen == 1:
-        return starts, ends
-    return starts // source.coarsen * source.coarsen, None if ends is None else _raised(ends, source.coarsen)
+    coarse_ends = None if ends is None else coarsened(ends, source.coarsen, is_end=True)
+    return coarsened(starts, source.coarsen, is_end=False), coarse_ends
 
 
-def _raised(ends: Int64s, by: int) -> Int64s:
-    """Return multiples of `by`; an end too large for one stays, as it is never reached."""
-    rest = -ends % by
-    return np.where((ends == INFINITY) | (ends > INFINITY - by), ends, ends + rest)
+def coarsened(points: Int64s, by: int, *, is_end: bool) -> Int64s:
+    """Return multiples of `by`: starts floored, ends raised; an end too large for one stays, as it is never reached."""
+    if by == 1:
+        return points
+    if not is_end:
+        return points // by * by
+    return np.where((points == INFINITY) | (points > INFINITY - by), points, points + -points % by)
 
 
 def _rows(assignment: Rows, piece: Piece) -> Int64s:

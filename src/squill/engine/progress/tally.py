@@ -53,12 +53,15 @@ class Tally:
     def add(self, starts: Int64s, ends: Int64s | None) -> None:
         """Count rows."""
         found = [(starts, 1)] if ends is None else [(starts, 1), (ends[ends != INFINITY], -1)]
-        counted = [(*np.unique(times, return_counts=True), sign) for times, sign in found]
+        for times, sign in found:
+            self.add_counts(*np.unique(times, return_counts=True), sign)
+
+    def add_counts(self, points: Int64s, counts: Int64s, sign: int = 1) -> None:
+        """Count so many rows that come at each of these points or, with the sign −1, go there."""
         with self._lock:
-            self.rows += len(starts)
-            for points, counts, sign in counted:
-                for point, count in zip(points.tolist(), counts.tolist(), strict=True):
-                    self._changes[point] = self._changes.get(point, 0) + sign * count
+            self.rows += int(counts.sum()) if sign > 0 else 0
+            for point, count in zip(points.tolist(), counts.tolist(), strict=True):
+                self._changes[point] = self._changes.get(point, 0) + sign * count
 
     def add_counts(self, rows: int, changes: Iterable[tuple[int, int]]) -> None:
         """Add what another tally has counted: so many rows, and how many more are there from which point on."""
@@ -82,6 +85,12 @@ class Tally:
                 changes = np.array([self._changes[point] for point in self._points.tolist()], np.int64)
                 self._counts = np.cumsum(changes)
             self._readers -= 1
+
+    @property
+    def changes(self) -> list[tuple[int, int]]:
+        """The points at which rows come or go, in order, and by how many there are more then."""
+        with self._lock:
+            return sorted(self._changes.items())
 
     def points(self) -> Int64s:
         """Return the points at which rows come or go, in order."""

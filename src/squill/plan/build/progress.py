@@ -32,6 +32,28 @@ class ProgressInput:
         self.source = source
         self.assignment = assignment
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the rows are stored in just this order."""
+        return _stored_order(self.source) == self.assignment
+
+    def over_progress(self, source: Source, coarsen: int, tally: Any = None) -> ProgressSource:
+        """Return rows of the input, which `source` reads, with progress in the place of time."""
+        return ProgressSource(
+            label=self.name,
+            columns=source.columns,
+            lifetime=None,
+            source=source,
+            assignment=self.assignment,
+            coarsen=coarsen,
+            tally=tally,
+            in_order=self.in_order,
+        )
+
+
+def _stored_order(source: Source) -> Assignment | None:
+    return source.stored.progress if isinstance(source, FileSource) and source.stored is not None else None
+
 
 def check_coarsen(coarsen: object) -> int:
     if coarsen is None:
@@ -47,7 +69,7 @@ def inputs_of(root: Node, given: Any) -> list[ProgressInput]:
     named = _named(sources)
     chosen = dict(_chosen(named, given))
     for name, source in named.items():
-        chosen[name].check(source.columns, name)
+        chosen[name].check(source.columns, f"progressive: {chosen[name]} of the input {name!r}")
     _check_hashes_agree(named, chosen)
     return [ProgressInput(name, source, chosen[name]) for name, source in named.items()]
 
@@ -76,6 +98,8 @@ def _chosen(named: Mapping[str, Source], given: Any) -> Iterator[tuple[str, Assi
     if isinstance(given, Assignment):
         yield from ((name, given) for name in named)
         return
+    if given is None:
+        given = {}
     if not isinstance(given, Mapping):
         raise PlanError(f"progressive: {given!r} is no assignment", f"give {WAYS}, or a dict of these by input name.")
     inputs = ", ".join(named)
@@ -86,13 +110,15 @@ def _chosen(named: Mapping[str, Source], given: Any) -> Iterator[tuple[str, Assi
             raise PlanError(f"progressive: there is no input {name!r}; the inputs are: {inputs}", hint)
         if not isinstance(assignment, Assignment):
             raise PlanError(f"progressive: {name!r} has {assignment!r}, which is no assignment", f"give {WAYS}.")
-    for name in named:
-        if name not in given:
+    for name, source in named.items():
+        assignment = given.get(name, _stored_order(source))
+        if assignment is None:
             raise PlanError(
                 f"progressive: the input {name!r} has no assignment; the inputs are: {inputs}",
-                "name every input; sq.progress.at_start() lets all rows of a table be there at once.",
+                "name every input that is not stored in the order of progress; "
+                "sq.progress.at_start() lets all rows of a table be there at once.",
             )
-        yield name, given[name]
+        yield name, assignment
 
 
 def _check_hashes_agree(named: Mapping[str, Source], chosen: Mapping[str, Assignment]) -> None:
@@ -127,17 +153,7 @@ def over_progress(root: Node, inputs: list[ProgressInput], coarsen: int) -> Node
     A movement that spreads rows in turn would send the end of a row elsewhere than its start once rows have ends, so
     it goes by the hash of the whole row then.
     """
-    replaced: dict[int, Node] = {
-        id(item.source): ProgressSource(
-            label=item.name,
-            columns=item.source.columns,
-            lifetime=None,
-            source=item.source,
-            assignment=item.assignment,
-            coarsen=coarsen,
-        )
-        for item in inputs
-    }
+    replaced: dict[int, Node] = {id(item.source): item.over_progress(item.source, coarsen) for item in inputs}
 
     def change(node: Node, original: Node) -> Node:
         if isinstance(node, Move) and isinstance(node.routing, RoundRobinRouting) and not node.properties.ends_known:
@@ -149,14 +165,18 @@ def over_progress(root: Node, inputs: list[ProgressInput], coarsen: int) -> Node
             )
         return replaced.get(id(original), node)
 
-    return rebuild(placed_again(root), change)
+    return rebuild(placed_again(root, inputs), change)
 
 
-def placed_again(root: Node) -> Node:
-    """Return the plan with the rows of datasets moved to where they were stored: they will be read otherwise."""
+def placed_again(root: Node, inputs: list[ProgressInput]) -> Node:
+    """Return the plan with the rows of datasets moved to where they were stored: they will be read otherwise.
+
+    Those that are stored in the order of progress are read where they are.
+    """
+    stay = {id(item.source) for item in inputs if item.in_order}
 
     def change(node: Node, _original: Node) -> Node:
-        placed = placement_of(node) if isinstance(node, Split) else None
+        placed = placement_of(node) if isinstance(node, Split) and id(node.parent) not in stay else None
         if placed is None or placed.keys is None:
             return node
         return Move(parent=node, routing=HashRouting(keys=placed.keys, layout=placed.layout))

@@ -334,4 +334,5 @@ def stored_as(dataset: Dataset) -> Stored:
         rows=tuple(file.rows for file in dataset.files),
         keys=dataset.keys,
         placed_by=dataset.placed_by,
+        progress=dataset.progress,
     )

@@ -42,6 +42,7 @@ class ProgressSource(Source):
     ``parts``    which rows of how many `splits` are read, by the reader of this number; None is all.
     ``given``    the first step of each row, split by split, where it takes all rows to tell.
     ``tally``    is told when how many rows come and go, once all are read.
+    ``in_order`` whether the rows are stored in this order, with their steps.
     """
 
     source: Source
@@ -52,6 +53,7 @@ class ProgressSource(Source):
     splits: int = 0
     given: Sequence[Any] | None = field(default=None, compare=False)
     tally: Any = field(default=None, compare=False)
+    in_order: bool = False
 
     @cached_property
     def schema(self) -> Schema:
@@ -67,4 +69,5 @@ class ProgressSource(Source):
 
     def details(self) -> str:
         coarse = "" if self.coarsen == 1 else f", coarsened by {self.coarsen}"
-        return f"{self.source.name}({self.source.details()}), progress {self.assignment}{coarse}"
+        stored = ", stored in this order" if self.in_order else ""
+        return f"{self.source.name}({self.source.details()}), progress {self.assignment}{coarse}{stored}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
@@ -14,6 +14,9 @@ from squill.plan.node import Node
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema
 from squill.time import MINUS_INFINITY, TimeType
+
+if TYPE_CHECKING:
+    from squill.plan.assignment import Assignment
 
 __all__ = [
     "KEEP_LATE",
@@ -92,6 +95,7 @@ class Stored:
     ``rows``       of a dataset that is a frame: how many rows each shard has in it.
     ``keys``       the columns that group queries over it.
     ``placed_by``  the columns whose hash names a row's shard; None when that is not known.
+    ``progress``   when rows take part in early answers, if their files are in that order.
     """
 
     folder: str
@@ -102,6 +106,7 @@ class Stored:
     version: str = ""
     keys: tuple[str, ...] = ()
     placed_by: tuple[str, ...] | None = None
+    progress: Assignment | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,6 @@ from squill.plan.nodes import (
     Where,
 )
 from squill.plan.nodes.movement import Move, Split
-from squill.plan.nodes.progress import ProgressSource
 
 __all__ = ["ProvenanceOf", "rows_like"]
 
@@ -66,19 +65,12 @@ def _alive(item: ProgressInput, coarsen: int, progress: int) -> pl.DataFrame:
     source = item.source
     assert isinstance(source, (FrameSource, FileSource))
     whole = replace(source, predicate=None) if isinstance(source, FrameSource) else replace(source, read=None)
-    reading = ProgressSource(
-        label=item.name,
-        columns=source.columns,
-        lifetime=None,
-        source=whole,
-        assignment=item.assignment,
-        coarsen=coarsen,
-    )
+    reading = item.over_progress(whole, coarsen)
     frames = [source.columns.empty_frame()]
     for piece in pieces_of_progress(ready_to_read(reading)):
         starts, ends = points_of(piece)
         there = starts <= progress if ends is None else (starts <= progress) & (progress < ends)
-        frames.append(pl.DataFrame(list(piece.columns.values())).filter(there))
+        frames.append(pl.DataFrame([piece.columns[name] for name in source.columns]).filter(there))
     return pl.concat(frames)
 
 

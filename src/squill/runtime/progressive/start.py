@@ -8,6 +8,7 @@ from typing import Any
 
 from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
 from squill.engine.progress.points import points_of
+from squill.engine.progress.stored import stored_counts
 from squill.engine.progress.tally import Tally
 from squill.errors import PlanError, UnsupportedOperatorError
 from squill.plan.apart import check_apart
@@ -35,6 +36,18 @@ from squill.runtime.runtime import Runtime
 __all__ = ["start_progressive"]
 
 ONE_SCAN = "the first answer costs one scan of the inputs: their rows are sorted by progress before"
+IN_ORDER = "the inputs are stored in the order of progress: an answer costs the reading of what it adds"
+
+
+def _first_cost(inputs: list[ProgressInput]) -> str:
+    others = [item.name for item in inputs if not item.in_order]
+    if not others:
+        return IN_ORDER
+    if len(others) == len(inputs):
+        return ONE_SCAN
+    return (
+        f"the first answer costs one scan of {', '.join(others)}; the other inputs are stored in the order of progress"
+    )
 
 
 def start_progressive(
@@ -103,7 +116,7 @@ def _relational(
         return on_shards(runtime, fragments_of(counted_plan), counted, watch, ha=ha)
 
     def text() -> str:
-        return f"{explain(plan) if runtime is None else explain_fragments(plan)}\n{ONE_SCAN}"
+        return f"{explain(plan) if runtime is None else explain_fragments(plan)}\n{_first_cost(inputs)}"
 
     return EarlyAnswers(
         node=node,
@@ -124,7 +137,9 @@ def _counted(plan: Node) -> tuple[Node, Counted]:
     def counting(node: Node) -> Node | None:
         if not isinstance(node, ProgressSource):
             return None
-        sources.append(replace(node, tally=Tally(readers.get(id(node), 1))))
+        # What is stored in order says itself how many rows come when.
+        tally = stored_counts(node) if node.in_order else Tally(readers.get(id(node), 1))
+        sources.append(replace(node, tally=tally))
         return sources[-1]
 
     return substitute(plan, counting), Counted(sources)

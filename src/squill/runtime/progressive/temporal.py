@@ -19,13 +19,12 @@ from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
 from squill.engine.progress.points import points_of
 from squill.engine.progress.tally import Tally
 from squill.engine.run import default_rows, drive
-from squill.plan.assignment import AtStart
+from squill.plan.assignment import STEP, AtStart
 from squill.plan.build.progress import ProgressInput, placed_again
 from squill.plan.expressions import column
 from squill.plan.fragments import fragments_of
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Select
-from squill.plan.nodes.progress import ProgressSource
 from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
 from squill.plan.schema import Schema
@@ -49,7 +48,7 @@ def by_steps(
     """Yield the steps, each with the answer over its own rows."""
     dealt = {id(item.source): _Dealt(item, coarsen) for item in inputs}
     counted = Counted([item.counted for item in dealt.values()])
-    bare = placed_again(root)
+    bare = placed_again(root, inputs)
     points = counted.points().tolist()
     for point in points:
         changes: list[pl.DataFrame] = []
@@ -78,15 +77,7 @@ class _Dealt:
 
     def __init__(self, item: ProgressInput, coarsen: int) -> None:
         self._source = item.source
-        self.counted = ProgressSource(
-            label=item.name,
-            columns=item.source.columns,
-            lifetime=None,
-            source=item.source,
-            assignment=item.assignment,
-            coarsen=coarsen,
-            tally=Tally(),
-        )
+        self.counted = item.over_progress(item.source, coarsen, Tally())
         self._is_whole = isinstance(item.assignment, AtStart)
         self._frame, self._steps = self._read()
 
@@ -96,7 +87,7 @@ class _Dealt:
         for piece in pieces_of_progress(ready_to_read(self.counted)):
             starts, _ = points_of(piece)
             self.counted.tally.add(starts, None)
-            frames.append(pl.DataFrame(list(piece.columns.values())))
+            frames.append(pl.DataFrame([series for name, series in piece.columns.items() if name != STEP]))
             steps.append(starts)
         self.counted.tally.finish()
         step = np.concatenate(steps)

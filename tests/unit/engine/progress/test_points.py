@@ -8,7 +8,7 @@ import pytest
 
 import squill as sq
 from squill.engine.batch import Batch
-from squill.engine.progress.ingress import cut_at_steps
+from squill.engine.progress.arrivals import in_steps
 from squill.stream import Stream
 
 
@@ -57,9 +57,9 @@ def test_stratified_keys_come_side_by_side() -> None:
 
 @pytest.mark.parametrize("batch_rows", [1, 3, 100])
 def test_pieces_end_where_steps_do(batch_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squill.engine.progress.ingress.SMALL_STEP", 2)
+    monkeypatch.setattr("squill.engine.progress.arrivals.SMALL_STEP", 2)
     sync = np.array([0, 0, 0, 1, 2, 2, 5])
-    pieces = list(cut_at_steps(Batch(sync, 1), batch_rows))
+    pieces = list(in_steps(Batch(sync, 1), batch_rows))
     batches = [piece.batch.sync.tolist() for piece in pieces if piece.batch is not None]
     assert [value for batch in batches for value in batch] == sync.tolist()
     assert {1: 7, 3: 3, 100: 3}[batch_rows] == len(batches)

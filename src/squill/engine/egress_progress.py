@@ -1,0 +1,97 @@
+"""Results written in the order of progress: all rows are there before the first is written, on disk where they must.
+
+A row group ends where a step does, unless it would be small: then it holds several steps, and the column of steps
+tells them apart. The file says at its end how many rows come and go at which point, so that nobody need read them
+to know which part of them is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from squill.engine.batch import Batch
+from squill.engine.egress import result_frame
+from squill.engine.egress_file import FileSink
+from squill.engine.progress.tally import Tally
+from squill.engine.progress.written import WrittenSteps
+from squill.engine.time_sorter import TimeSorter
+from squill.plan.assignment import STEP
+from squill.plan.node import Node
+from squill.time import INFINITY, MINUS_INFINITY
+
+__all__ = ["COUNTS", "ProgressFileSink"]
+
+COUNTS = "squill.progress"
+"""What a file calls its counts of rows by progress point."""
+LEAST_ROWS = 65_536
+"""A row group of fewer rows takes in the next step too."""
+MOST_ROWS = 1 << 20
+
+
+class ProgressFileSink(FileSink):
+    """Sorts rows by their first progress point, then writes them with it, in one file of the parquet format."""
+
+    def __init__(self, node: Node, path: str | os.PathLike[str], steps: WrittenSteps) -> None:
+        self._steps = steps
+        self._sorter = TimeSorter()
+        self._come, self._go = Tally(), Tally()
+        super().__init__(node, path, "parquet", "to_storage")
+
+    def _table(self, rows: Batch) -> pa.Table:
+        """Return rows that have come out of the sorter, which has their times as columns; at first there are none."""
+        frame = result_frame(rows, self.node) if not len(rows) else pl.DataFrame(list(rows.columns.values()))
+        return frame.with_columns(pl.Series(STEP, rows.sync)).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def _write(self) -> None:
+        """Take the rows that have come; none is written before all are there."""
+        if not self._pieces:
+            return
+        rows = Batch.concat(self._pieces)
+        self._pieces, self._piece_rows = [], 0
+        starts, ends = self._steps.next(rows.columns, len(rows))
+        if ends is not None:
+            self._go.add(ends[ends != INFINITY], None)
+        low, high = self.span or (INFINITY, MINUS_INFINITY)
+        self.span = (min(low, int(rows.sync.min())), max(high, int(rows.other.max())))
+        columns = {series.name: series.rechunk() for series in result_frame(rows, self.node).get_columns()}
+        self._sorter.add(Batch(starts, INFINITY, columns))
+
+    def finish(self) -> int:
+        self._write()
+        pending: Batch | None = None
+        for batch in self._sorter.release(INFINITY):
+            rows = Batch(self._steps.final(batch.sync), INFINITY, batch.columns)
+            self._come.add(rows.sync, None)
+            pending = self._write_groups(rows if pending is None else Batch.concat([pending, rows]), is_last=False)
+        if pending is not None and len(pending):
+            self._write_groups(pending, is_last=True)
+        self._sorter.close()
+        counts = {"come": self._come.changes, "go": self._go.changes}
+        self._writer.add_key_value_metadata({COUNTS: json.dumps(counts)})  # type: ignore[attr-defined]
+        return super().finish()
+
+    def _write_groups(self, rows: Batch, *, is_last: bool) -> Batch:
+        """Write row groups up to the last step's begin, or its end; return what is left for the next one."""
+        ends = (np.flatnonzero(rows.sync[1:] != rows.sync[:-1]) + 1).tolist()
+        low = 0
+        for end in [*ends, len(rows)] if is_last else ends:
+            if end - low >= LEAST_ROWS or end == len(rows):
+                self._write_group(rows.slice(low, end))
+                low = end
+        while len(rows) - low > MOST_ROWS:
+            self._write_group(rows.slice(low, low + MOST_ROWS))
+            low += MOST_ROWS
+        return rows.slice(low, len(rows))
+
+    def _write_group(self, rows: Batch) -> None:
+        self._writer.write_table(self._table(rows), MOST_ROWS)
+        self.rows_written += len(rows)
+
+    def abandon(self) -> None:
+        self._sorter.close()
+        super().abandon()
