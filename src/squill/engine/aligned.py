@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
+from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch, numbers_of
 from squill.engine.belongs import renumbering
 from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.engine.pair_keys import PairKeys
@@ -29,6 +29,8 @@ class AlignedOperator(Operator):
 
     whole_instants: ClassVar[bool] = True
     """True when `run` needs all rows of an instant together: they leave once both clocks are past it."""
+    runs_on_rows: ClassVar[bool] = True
+    """False when rows may go only as far as clocks say, because ends that are told by number follow them."""
 
     def __init__(self, node: TwoInputs) -> None:
         super().__init__(node)
@@ -52,7 +54,7 @@ class AlignedOperator(Operator):
         if len(batch):
             self._waiting[port].append(batch)
         # Time follows rows as a rule, and says which instants are over: one run then does the work of two.
-        if not self.whole_instants or self._rows_waiting > DEFAULT_BATCH_ROWS:
+        if not self.whole_instants or (self.runs_on_rows and self._rows_waiting > DEFAULT_BATCH_ROWS):
             self._run_due(min(self._clocks))
 
     def advance(self, t: int, port: int = 0) -> None:
@@ -85,7 +87,7 @@ class AlignedOperator(Operator):
                     waiting[0] = waiting[0].slice(count, len(waiting[0]))
                 break
             due.append(waiting.pop(0))
-        return Batch.concat(due) if due else None
+        return _together(due) if due else None
 
     def save(self) -> OperatorState:
         waiting = [list(rows) for rows in self._waiting]
@@ -125,3 +127,11 @@ class AlignedOperator(Operator):
     @property
     def state_rows(self) -> int:
         return self._rows_waiting
+
+
+def _together(batches: Sequence[Batch]) -> Batch:
+    """Return the rows with their numbers, where they have some."""
+    rows = Batch.concat(batches)
+    if len(batches) > 1 and all(batch.ids is not None for batch in batches):
+        rows.ids = np.concatenate([numbers_of(batch) for batch in batches])
+    return rows

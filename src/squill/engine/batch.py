@@ -25,7 +25,7 @@ from squill.engine.columns import joined, read_only, taken
 from squill.engine.kernels.gather import words_at
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["DEFAULT_BATCH_ROWS", "LARGE_BATCH_ROWS", "Batch", "Int64s", "before_time", "endless"]
+__all__ = ["DEFAULT_BATCH_ROWS", "LARGE_BATCH_ROWS", "Batch", "Int64s", "before_time", "endless", "numbers_of"]
 
 DEFAULT_BATCH_ROWS = 65_536
 LARGE_BATCH_ROWS = 4_194_304
@@ -212,3 +212,9 @@ class Batch:
         batch = Batch(before_time(size), INFINITY, columns)
         batch.is_timeless = True
         return batch
+
+
+def numbers_of(batch: Batch) -> Int64s:
+    """Return the rows' numbers as an array."""
+    assert batch.ids is not None
+    return np.arange(batch.ids.start, batch.ids.stop) if isinstance(batch.ids, range) else batch.ids

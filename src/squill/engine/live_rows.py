@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.batch import Batch
+from squill.engine.batch import Batch, Int64s, numbers_of
 from squill.engine.buffers import grown
+from squill.engine.entry_numbers import EntryNumbers
 from squill.engine.open_events import OpenEvents
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
@@ -43,6 +44,7 @@ class LiveRows:
         self._open = OpenEvents(types)
         self._ends_known = ends_known
         self._due = TimeQueue()
+        self._numbers = EntryNumbers()
         self._end = np.zeros(16, np.int64)
         self._is_forgotten = np.zeros(16, np.uint8)
         self._forgotten = 0
@@ -65,8 +67,12 @@ class LiveRows:
 
     @property
     def has_due(self) -> bool:
-        """True when intervals wait for their end."""
-        return len(self._due) > 0
+        """True when rows wait for an end that is known."""
+        return len(self._due) > 0 or self._numbers.has_closed
+
+    def close(self, ids: Int64s, ends: Int64s) -> None:
+        """Take the ends of rows that come, or have come, with these numbers."""
+        self._numbers.close(ids, ends)
 
     def take(self, batch: Batch | None, bound: int) -> tuple[Changes, Array]:
         """Take the rows of whole instants before `bound`; return all changes before it, and each row's entry."""
@@ -82,6 +88,11 @@ class LiveRows:
             times.append(over.sync)
             numbers.append(over.other)
             starts.append(np.zeros(len(over), np.bool_))
+        if self._numbers.has_closed:
+            ends, ended = self._numbers.ended(bound)
+            times.append(ends)
+            numbers.append(ended)
+            starts.append(np.zeros(len(ends), np.bool_))
         if not times:
             return Changes(entries, entries, np.empty(0, np.bool_)), entries
         time, entry, is_start = np.concatenate(times), np.concatenate(numbers), np.concatenate(starts)
@@ -91,7 +102,10 @@ class LiveRows:
 
     def _enter(self, batch: Batch) -> Array:
         is_interval = (batch.other > batch.sync) & (batch.other != INFINITY)
-        if self._ends_known or is_interval.all():
+        if batch.ids is not None:
+            entries = self._open.entries.add(batch)
+            self._numbers.add(numbers_of(batch), entries)
+        elif self._ends_known or is_interval.all():
             entries = self._open.entries.add(batch)
             self._end = grown(self._end, self.capacity)
             self._end[entries] = batch.other
@@ -159,6 +173,7 @@ class LiveRows:
         if due is not None:
             self._due.add(due.filter(~np.isin(due.other, gone)))
         self._open.forget(gone)
+        self._numbers.forget(gone)
 
     def save(self) -> OperatorState:
         return {
@@ -166,6 +181,7 @@ class LiveRows:
             "due": self._due.save(),
             "end": self._end,
             "forgotten": self._is_forgotten,
+            "numbers": self._numbers.save(),
         }
 
     def load(self, state: OperatorState) -> None:
@@ -174,3 +190,4 @@ class LiveRows:
         self._end = owned(state["end"])
         self._is_forgotten = owned(state["forgotten"])
         self._forgotten = int(self._is_forgotten.sum())
+        self._numbers.load(state["numbers"])

@@ -32,12 +32,13 @@ class EndlessSchedule(Schedule):
 
     def run(self, batch: Batch | None, slots: Array, columns: Sequence[Column], bound: int) -> Iterator[Deltas]:
         sync = NO_TIMES if batch is None else batch.sync
+        wants_deltas = bool(self.column_types)
         self.state[kernels.NEXT_ROW] = 0
         self._need_chunk(len(sync) + 1)
         done = False
         while not done:
             self._room_for_cells()
-            done, count, instants = kernels.schedule_endless(sync, slots, bound, *self._outputs)
+            done, count, instants = kernels.schedule_endless(sync, slots, bound, wants_deltas, *self._outputs)
             deltas = self._deltas(count, instants, columns)
             yield deltas
             self._drop_finished_cells(deltas)

@@ -72,27 +72,42 @@ def touch(state, slots, slot, c_slot, c_time):
 
 
 @kernel
-def schedule_endless(sync, slot, bound, state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive):
+def schedule_endless(
+    sync, slot, bound, wants_deltas, state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive
+):  # fmt: skip
     """Rows that never end. Returns (done, deltas, instants)."""
     n_deltas = 0
     n_instants = 0
     capacity = len(d_slot)
     i = state[NEXT_ROW]
     n = len(sync)
+    cells = state[CELLS]
+    words = slots.reshape(-1)
     while i < n and n_deltas < capacity:
         t = sync[i]
         if state[OPEN] == 0 or t != state[TIME]:
             if state[OPEN] == 1:
+                state[CELLS] = cells
                 n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
             open_instant(state, t)
-        s = slot[i]
-        touch(state, slots, s, c_slot, c_time)
-        slots[s, ALIVE] += 1
-        d_slot[n_deltas] = s
-        d_sign[n_deltas] = 1
-        d_row[n_deltas] = i
-        n_deltas += 1
-        i += 1
+        serial = state[SERIAL]
+        while i < n and sync[i] == t and n_deltas < capacity:
+            if i + AHEAD < n:
+                prefetch_word(words, SLOT_SIZE * slot[i + AHEAD])
+            s = slot[i]
+            if slots[s, STAMP] != serial:
+                slots[s, STAMP] = serial
+                c_slot[cells] = s
+                c_time[cells] = t
+                cells += 1
+            slots[s, ALIVE] += 1
+            if wants_deltas:
+                d_slot[n_deltas] = s
+                d_sign[n_deltas] = 1
+                d_row[n_deltas] = i
+            n_deltas += 1
+            i += 1
+    state[CELLS] = cells
     state[NEXT_ROW] = i
     done = i == n
     if done and state[OPEN] == 1 and state[TIME] < bound:

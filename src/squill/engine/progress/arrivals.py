@@ -49,8 +49,9 @@ def merged_steps(runs: Sequence[Batch], until: int) -> tuple[list[Batch], list[B
             rest.append(run.slice(end, len(run)))
     if len(ready) < 2:
         return ready, rest
-    steps = np.unique(np.concatenate([run.sync[_begins(run)] for run in ready]))
-    if sum(map(len, ready)) < SMALL_STEP * len(steps) * len(ready):
+    begins = np.concatenate([run.sync[_begins(run)] for run in ready])
+    steps = np.unique(begins)
+    if sum(map(len, ready)) < SMALL_STEP * len(begins):
         return [Batch.concat(ready).sorted_by_sync()], rest
     pieces = [[run.slice(int(low), int(high)) for low, high in zip(*_bounds(run, steps), strict=True)] for run in ready]
     return [piece for of_step in zip(*pieces, strict=True) for piece in of_step if len(piece)], rest
