@@ -25,7 +25,16 @@ from squill.engine.columns import joined, read_only, taken
 from squill.engine.kernels.gather import words_at
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["DEFAULT_BATCH_ROWS", "LARGE_BATCH_ROWS", "Batch", "Int64s", "before_time", "endless", "numbers_of"]
+__all__ = [
+    "DEFAULT_BATCH_ROWS",
+    "LARGE_BATCH_ROWS",
+    "Batch",
+    "Int64s",
+    "before_time",
+    "endless",
+    "numbers_of",
+    "repeated",
+]
 
 DEFAULT_BATCH_ROWS = 65_536
 LARGE_BATCH_ROWS = 4_194_304
@@ -43,18 +52,19 @@ def _constant(value: int, size: int) -> Int64s:
     return shared
 
 
-def _shared(value: int, size: int) -> Int64s:
+def repeated(value: int, size: int) -> Int64s:
+    """Return one number `size` times, read-only and shared with others who ask for it."""
     return _constant(value, max(DEFAULT_BATCH_ROWS, 1 << max(size - 1, 0).bit_length()))[:size]
 
 
 def endless(size: int) -> Int64s:
     """Return `size` infinities, read-only and shared: the ends of start edges."""
-    return _shared(INFINITY, size)
+    return repeated(INFINITY, size)
 
 
 def before_time(size: int) -> Int64s:
     """Return `size` minus infinities, read-only and shared: the starts of relational rows."""
-    return _shared(MINUS_INFINITY, size)
+    return repeated(MINUS_INFINITY, size)
 
 
 def _words_at(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:

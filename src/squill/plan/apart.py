@@ -35,7 +35,7 @@ from squill.plan.nodes import (
 )
 from squill.plan.rewrite.parallelise import LEFT, MAY_BE_COPIED, RIGHT
 
-__all__ = ["Carried", "carried_columns", "check_apart"]
+__all__ = ["Carried", "MeetError", "after", "carried_columns", "check_apart"]
 
 Names = frozenset[str]
 Carried = tuple[Names, ...]
@@ -67,18 +67,21 @@ def carried_columns(root: Node, hashed: Mapping[int, tuple[str, ...]], refuse: R
             carried[id(node)] = None if names is None else tuple(frozenset([name]) & set(node.schema) for name in names)
         else:
             try:
-                carried[id(node)] = _after(node, [carried[id(parent)] for parent in node.inputs])
-            except _MeetError as error:
+                carried[id(node)] = after(node, [carried[id(parent)] for parent in node.inputs])
+            except MeetError as error:
                 raise refuse(node, str(error)) from None
     return carried[id(root)]
 
 
-class _MeetError(Exception):
+class MeetError(Exception):
     """A node looks at rows of different steps; the text says why."""
 
 
-def _after(node: Node, inputs: list[Carried | None]) -> Carried | None:
-    """Return which columns carry the hashed ones behind the node; None where every step has all rows."""
+def after(node: Node, inputs: list[Carried | None]) -> Carried | None:
+    """Return which columns carry the hashed ones behind the node; None where every step has all rows.
+
+    Raise when rows of different steps meet in it.
+    """
     if isinstance(node, TwoInputs):
         return _of_pairs(node, *inputs)
     if isinstance(node, Union):
@@ -90,9 +93,9 @@ def _after(node: Node, inputs: list[Carried | None]) -> Carried | None:
     if isinstance(node, KEYED):
         keys = frozenset(node.keys)
         if not all(names & keys for names in before):
-            raise _MeetError(f"its keys are {', '.join(node.keys) or 'none'}")
+            raise MeetError(f"its keys are {', '.join(node.keys) or 'none'}")
     elif isinstance(node, (Distinct, Stitch)) and not all(before):
-        raise _MeetError("it compares rows that no longer have them")
+        raise MeetError("it compares rows that no longer have them")
     return _kept(node, before)
 
 
@@ -111,7 +114,7 @@ def _of_union(inputs: list[Carried | None]) -> Carried | None:
     if not known:
         return None
     if len(known) < len(inputs):
-        raise _MeetError("it unites them with rows that every step has")
+        raise MeetError("it unites them with rows that every step has")
     return tuple(frozenset.intersection(*names) for names in zip(*known, strict=True))
 
 
@@ -120,12 +123,12 @@ def _of_pairs(node: TwoInputs, left: Carried | None, right: Carried | None) -> C
         return None
     if left is None or right is None:
         if (LEFT if left is None else RIGHT) not in MAY_BE_COPIED[type(node)](node):
-            raise _MeetError("it would find rows without a match in every step")
+            raise MeetError("it would find rows without a match in every step")
     else:
         pairs = list(zip(node.matching.left_keys, node.matching.right_keys, strict=True))
         for one, other in zip(left, right, strict=True):
             if not any(a in one and b in other for a, b in pairs):
-                raise _MeetError(f"rows match by {node.matching}")
+                raise MeetError(f"rows match by {node.matching}")
     return _shown(node, left, right)
 
 

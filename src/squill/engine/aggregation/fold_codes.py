@@ -21,7 +21,7 @@ import pyarrow as pa
 from squill.engine.aggregation.schedule import Array, Column
 from squill.engine.batch import Batch
 from squill.engine.buffers import grown
-from squill.engine.columns import as_float64, as_int64, read_only, series_from, valid_of
+from squill.engine.columns import as_float64, as_int64, read_only, series_from, taken, valid_of
 from squill.engine.kernels import fold_order as kernels
 from squill.engine.kernels.multiset_blocks import ByteStrings
 from squill.engine.key_table import KeyTable
@@ -198,6 +198,10 @@ def _spread(values: pl.Series, valid: Array) -> pl.Series:
     return values.to_frame().select(pl.first().gather(places)).to_series()
 
 
+def _taken(values: pl.Series, rows: Array) -> pl.Series:
+    return taken({"": values}, rows)[""]
+
+
 class StoredColumn:
     """A column of rows that are only appended; row 0 is null.
 
@@ -216,7 +220,7 @@ class StoredColumn:
             self._pieces.append(piece)
 
     def gather(self, rows: Array, name: str = "") -> pl.Series:
-        return pl.concat(self._pieces, rechunk=False).gather(rows).alias(name)
+        return _taken(pl.concat(self._pieces, rechunk=False), rows).alias(name)
 
     def keep(self, rows: Array) -> None:
         """Become the null row and these rows."""
@@ -346,12 +350,12 @@ class RowCodes:
     def set_prefixes(self, leading: pl.Series) -> None:
         """Keep how many bytes of the rows just taken their first column has."""
         self.prefixes = grown(self.prefixes, self.interned.table.capacity)
-        fresh = leading.gather(self._fresh)
+        fresh = _taken(leading, self._fresh)
         self.prefixes[self._current[self._fresh]] = np.diff(encode_rows([fresh])[0])
 
     def add(self, column: StoredColumn, values: pl.Series) -> None:
         """Store the values of the rows just taken that are new."""
-        column.append(values.gather(self._fresh))
+        column.append(_taken(values, self._fresh))
 
     @property
     def codes(self) -> Array:

@@ -80,7 +80,7 @@ def _assigned(source: ProgressSource) -> Iterator[tuple[Batch, int]]:
         starts, ends = points_of(piece)
         if counts and tally is not None:
             tally.add(starts, ends)
-        lasting = Batch(starts, INFINITY if ends is None else ends, batch.columns)
+        lasting = Batch(starts, source.lasting if ends is None else ends, batch.columns)
         lasting = lasting if keep is None else keep(lasting)
         if ends is not None:
             lasting = lasting.filter(lasting.other > lasting.sync)

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from squill.engine.batch import Batch, Int64s
+from squill.engine.batch import Batch, Int64s, repeated
 from squill.engine.egress_progress import COUNTS
 from squill.engine.files import frames_of, read_error
 from squill.engine.ingress import Arrival
@@ -44,12 +44,11 @@ def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]
     files = {path: _FileEnd(_files(source), path) for path in _files(source).paths}
     pieces = sorted(_pieces(source, files), key=lambda piece: piece[0])
     bounds = earliest_later([low for low, _ in pieces])
-    rows_of = _Rows(source, files)
     held: list[Batch] = []
-    for number, (part, frames) in enumerate(_read_ahead(source, [part for _, part in pieces])):
+    for number, batches in enumerate(_read_ahead(_Rows(source, files), [part for _, part in pieces])):
         is_last = number + 1 == len(pieces)
         until = INFINITY if is_last else bounds[number] // source.coarsen * source.coarsen
-        held += rows_of(part, frames)
+        held += batches
         ready, held = merged_steps(held, until)
         for batch in ready:
             yield from in_steps(batch, batch_rows)
@@ -58,25 +57,28 @@ def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]
 
 
 class _Rows:
-    """From the columns of a piece to rows with their progress for time, as many as the filter keeps."""
+    """From a piece of a file to rows with their progress for time, as many as the filter keeps."""
 
     def __init__(self, source: ProgressSource, files: dict[str, _FileEnd]) -> None:
         inner = _files(source)
         self._source = source
         self._ends = files
         self._keep = None if inner.predicate is None else RowFilter(inner.predicate, None)
+        self._reading = replace(inner, predicate=None, parts=None, read=_wanted(source))
 
-    def __call__(self, part: NumberedPart, frames: Sequence[pl.DataFrame]) -> Iterator[Batch]:
+    def __call__(self, part: NumberedPart) -> list[Batch]:
+        batches: list[Batch] = []
         first = 0
-        for frame in frames:
-            yield self._rows(part, first, frame)
+        for frame in read_rows(self._reading, part):
+            batches.append(self._rows(part, first, frame))
             first += frame.height
+        return [batch for batch in batches if len(batch)]
 
     def _rows(self, part: NumberedPart, first: int, frame: pl.DataFrame) -> Batch:
         columns = {series.name: series.rechunk() for series in frame.get_columns()}
         columns[STEP] = pl.Series(STEP, self._ends[part.path or ""].steps(part.offset + first, frame.height))
         starts, ends = points_of(Piece(self._source, part, first, frame.height, columns))
-        batch = Batch(starts, INFINITY if ends is None else ends, columns)
+        batch = Batch(starts, self._source.lasting if ends is None else ends, columns)
         if self._keep is not None:
             batch = self._keep(batch)
         if ends is not None:
@@ -113,7 +115,9 @@ class _FileEnd:
 
     def steps(self, first: int, rows: int) -> Int64s:
         """Return the points at which so many rows from this one on come."""
-        low, high = np.searchsorted(self._ends, [first, first + rows - 1], side="right")
+        low, high = np.searchsorted(self._ends, [first, first + rows - 1], side="right").tolist()
+        if low == high:
+            return repeated(int(self.come[low, 0]), rows)
         ends = np.minimum(self._ends[low : high + 1], first + rows)
         return np.repeat(self.come[low : high + 1, 0], np.diff(ends, prepend=first))
 
@@ -144,19 +148,16 @@ def _pieces(source: ProgressSource, files: dict[str, _FileEnd]) -> Iterator[tupl
         yield files[joined.path or ""].step(joined.offset), joined
 
 
-def _read_ahead(
-    source: ProgressSource, parts: Sequence[NumberedPart]
-) -> Iterator[tuple[NumberedPart, list[pl.DataFrame]]]:
-    """Yield the columns of pieces; the next one is read while somebody works on the last."""
-    reading = replace(_files(source), predicate=None, parts=None, read=_wanted(source))
+def _read_ahead(rows_of: _Rows, parts: Sequence[NumberedPart]) -> Iterator[list[Batch]]:
+    """Yield the rows of pieces; the next one is read, and filtered, while somebody works on the last."""
     with ThreadPoolExecutor(1, "squill-read") as reader:
-        coming: Future[list[pl.DataFrame]] | None = None
+        coming: Future[list[Batch]] | None = None
         try:
             for number, part in enumerate(parts):
-                frames = read_rows(reading, part) if coming is None else coming.result()
+                batches = rows_of(part) if coming is None else coming.result()
                 is_last = number + 1 == len(parts)
-                coming = None if is_last else reader.submit(read_rows, reading, parts[number + 1])
-                yield part, frames
+                coming = None if is_last else reader.submit(rows_of, parts[number + 1])
+                yield batches
         finally:
             if coming is not None:
                 coming.cancel()

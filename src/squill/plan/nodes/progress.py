@@ -11,7 +11,7 @@ from squill.plan.assignment import Assignment
 from squill.plan.nodes.sources import Source
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema
-from squill.time import PROGRESS, TimeType
+from squill.time import INFINITY, PROGRESS, TimeType
 
 __all__ = ["NumberedPart", "ProgressSource"]
 
@@ -43,6 +43,7 @@ class ProgressSource(Source):
     ``given``    the first step of each row, split by split, where it takes all rows to tell.
     ``tally``    is told when how many rows come and go, once all are read.
     ``in_order`` whether the rows are stored in this order, with their steps.
+    ``brief``    whether the rows are alive at their own step only: those of later ones never meet them.
     """
 
     source: Source
@@ -54,6 +55,7 @@ class ProgressSource(Source):
     given: Sequence[Any] | None = field(default=None, compare=False)
     tally: Any = field(default=None, compare=False)
     in_order: bool = False
+    brief: bool = False
 
     @cached_property
     def schema(self) -> Schema:
@@ -65,9 +67,15 @@ class ProgressSource(Source):
 
     @cached_property
     def properties(self) -> Properties:
-        return Properties(endless=not self.assignment.has_ends)
+        return Properties(duration=1) if self.brief else Properties(endless=not self.assignment.has_ends)
+
+    @property
+    def lasting(self) -> int:
+        """How long rows are alive whose end nobody tells."""
+        return 1 if self.brief else INFINITY
 
     def details(self) -> str:
         coarse = "" if self.coarsen == 1 else f", coarsened by {self.coarsen}"
         stored = ", stored in this order" if self.in_order else ""
-        return f"{self.source.name}({self.source.details()}), progress {self.assignment}{coarse}{stored}"
+        brief = ", at one step each" if self.brief else ""
+        return f"{self.source.name}({self.source.details()}), progress {self.assignment}{coarse}{stored}{brief}"

@@ -48,9 +48,14 @@ class TwoInputs(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Join(TwoInputs):
-    """Every pair that matches, alive where both are; outer joins add the unmatched parts with nulls."""
+    """Every pair that matches, alive where both are; outer joins add the unmatched parts with nulls.
+
+    ``by_step``  of a progressive query: that rows are alive at one step each, and meet only those of their own. It says
+                 which input has the same rows at all steps instead: "left", "right" or "none".
+    """
 
     how: str = "inner"
+    by_step: str | None = None
 
     @cached_property
     def schema(self) -> Schema:
@@ -63,6 +68,8 @@ class Join(TwoInputs):
     @cached_property
     def properties(self) -> Properties:
         left, right = self.left.properties, self.right.properties
+        if self.by_step is not None:
+            return Properties(duration=1)
         if self.how in ("inner", "cross"):
             if self.right.is_relational:
                 return left

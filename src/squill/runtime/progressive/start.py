@@ -21,6 +21,7 @@ from squill.plan.node import Node, walk
 from squill.plan.nodes import FrameSource
 from squill.plan.nodes.movement import Split
 from squill.plan.nodes.progress import ProgressSource
+from squill.plan.past_steps import forget_past_steps, join_by_step
 from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
 from squill.plan.schema import Schema
@@ -106,7 +107,7 @@ def _relational(
     *,
     ha: bool,
 ) -> EarlyAnswers:
-    plan = sharded(over_progress(node, inputs, coarsen))
+    plan = join_by_step(sharded(forget_past_steps(over_progress(node, inputs, coarsen))))
     watch = Watch()
 
     def steps() -> Iterator[Step]:
