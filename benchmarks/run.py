@@ -27,6 +27,7 @@ FAMILIES = (
     "checkpoint",
     "cluster",
     "live",
+    "progressive",
 )
 FOLDER = Path(__file__).resolve().parent
 

@@ -15,6 +15,7 @@ from benchmarks import (
     live,
     memory,
     patterns,
+    progressive,
     push,
     relational,
     startup,
@@ -24,6 +25,7 @@ from benchmarks import (
 from benchmarks.cluster import big_data, exchange, growth, hopping, sides, threads, tumbling
 from benchmarks.harness import Outcome, Spread
 from benchmarks.peers import duck, polars_rewrites, spark_session, spark_sql
+from benchmarks.progressive import answers, chunks
 
 __all__ = ["Target", "Verdict", "verdicts"]
 
@@ -184,6 +186,21 @@ def _live(name: str, what: str, figure: Figure, limit: float, unit: str, *, at_l
     return Target(family="live", name=name, what=what, figure=figure, limit=limit, at_least=at_least, unit=unit)
 
 
+def _progressive(name: str, what: str, figure: Figure, limit: float, unit: str = "×", *, at_least: bool) -> Target:
+    return Target(family="progressive", name=name, what=what, figure=figure, limit=limit, at_least=at_least, unit=unit)
+
+
+def _of_progressive_queries() -> Iterator[Target]:
+    for query in progressive.NAMES:
+        for name in (query, query + progressive.LOCAL):
+            first = ratio(answers.ALL, of=answers.FIRST)
+            yield _progressive(name, "first answer over the last", first, 0.1, at_least=False)
+            yield _progressive(name, "100 answers over collect()", ratio(answers.COLLECT), 1.15, at_least=False)
+    yield _progressive(progressive.Q3, "speed over nothing forgotten", faster(answers.HOLDING), 5, at_least=True)
+    yield _progressive(answers.PRECISION, answers.EARLY, seconds(answers.EARLY), 90, "%", at_least=True)
+    yield _progressive(chunks.CHUNKS, "speed over a job for each chunk", faster(chunks.JOBS), 6, at_least=True)
+
+
 def _of_live_queries() -> Iterator[Target]:
     yield _live(live.SUSTAINED, "speed", speed(), 2, "M/s", at_least=True)
     yield _live(live.SUSTAINED, "speed over Spark's, per row", faster(live.SPARK), 10, "×", at_least=True)
@@ -247,6 +264,7 @@ TARGETS = (
     _joins(interval_joins.OVERLAP, "time over DuckDB's", ratio(duck.DUCKDB), 1.5, at_least=False),
     *_of_clusters(),
     *_of_live_queries(),
+    *_of_progressive_queries(),
     *_cuts(list(batches.PLAIN_CUTS), 2),
     *_cuts(list(batches.FILTERED_CUTS), 4),
     *_pushes(batches.COALESCED, 1),

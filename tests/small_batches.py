@@ -23,4 +23,5 @@ def tiny_batches(patch: pytest.MonkeyPatch) -> None:
     """Let every queue fill up, every mailbox block and every instant be cut."""
     read_in_batches_of(patch, TINY, sent=2)
     patch.setattr(machine, "MAILBOX_ROWS", 2)
+    patch.setattr(machine, "EARLY_ROWS", 2)
     patch.setattr(machine, "LEAST_ROWS", 1)

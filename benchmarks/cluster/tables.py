@@ -17,7 +17,7 @@ import polars as pl
 
 from benchmarks import data
 
-__all__ = ["FILES", "WIDE_COLUMNS", "clicks", "visits_and_rankings", "wide"]
+__all__ = ["FILES", "WIDE_COLUMNS", "cached", "clicks", "visits_and_rankings", "wide"]
 
 FILES = 8
 ADDRESS_PARTS = (48, 42, 33, 75)
@@ -35,7 +35,7 @@ def clicks(n: int, population: int | None = None) -> Path:
         frame = data.made_events(n, population).with_columns(pl.col("ts").dt.replace_time_zone("UTC"))
         _write(folder, lambda share: frame[n * share // FILES : n * (share + 1) // FILES])
 
-    return _cached(f"clicks-{n}" if population is None else f"clicks-{n}-of-{population}", make)
+    return cached(f"clicks-{n}" if population is None else f"clicks-{n}-of-{population}", make)
 
 
 def visits_and_rankings(n: int) -> Path:
@@ -48,7 +48,7 @@ def visits_and_rankings(n: int) -> Path:
         )
         _write(folder / "visits", lambda share: _visits(share, n * (share + 1) // FILES - n * share // FILES, pages))
 
-    return _cached(f"visits-{n}", make)
+    return cached(f"visits-{n}", make)
 
 
 def wide(n: int) -> Path:
@@ -60,7 +60,7 @@ def wide(n: int) -> Path:
         columns = {f"x{number}": rng.random(rows) for number in range(WIDE_COLUMNS)}
         return pl.DataFrame({"key": rng.integers(0, 1_000_000, rows), **columns})
 
-    return _cached(f"wide-{n}", lambda folder: _write(folder, share_of, "arrow"))
+    return cached(f"wide-{n}", lambda folder: _write(folder, share_of, "arrow"))
 
 
 def _pages(rows: int) -> pl.DataFrame:
@@ -115,7 +115,7 @@ def _write(folder: Path, share_of: ShareOf, ending: str = "parquet") -> None:
             share_of(share).write_ipc(path)
 
 
-def _cached(name: str, make: Callable[[Path], None]) -> Path:
+def cached(name: str, make: Callable[[Path], None]) -> Path:
     folder = data.FOLDER / name
     if not folder.exists():
         part = folder.with_suffix(f".{os.getpid()}.part")

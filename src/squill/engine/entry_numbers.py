@@ -65,6 +65,9 @@ class EntryNumbers:
         due = self._closed_ends < bound
         ids, ends = self._closed_ids[due], self._closed_ends[due]
         self._closed_ids, self._closed_ends = self._closed_ids[~due], self._closed_ends[~due]
+        # In order they are found several times as fast: each search goes where the last one went.
+        order = np.argsort(ids)
+        ids, ends = ids[order], ends[order]
         known = self._ids[: self._size]
         places = np.searchsorted(known, ids)
         here = places < len(known)

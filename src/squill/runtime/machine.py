@@ -33,6 +33,8 @@ MAILBOX_ROWS = 1 << 20
 """How many rows a mailbox holds before its producers wait; they have equal shares, of a batch at least."""
 
 LEAST_ROWS = 65_536
+EARLY_ROWS = 16_384
+"""The same where somebody waits for the first rows of the answer: producers that are far ahead keep others waiting."""
 
 
 class Ports(Protocol):
@@ -63,6 +65,7 @@ class Machine:
     ``answer``   what becomes of the rows of a fragment that sends none on; `attempt` is the number of this try.
     ``feeders``  how many feeders `run` is going to be given.
     ``deal_of``  how the keys of a movement are dealt out, where not plainly.
+    ``is_early`` whether somebody waits for the first rows of the answer.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Machine:
         cores: int,
         feeders: int = 0,
         deal_of: Callable[[Routing], Deal | None] = lambda _: None,
+        is_early: bool = False,
     ) -> None:
         self._answer = answer
         self._deal_of = deal_of
@@ -85,7 +89,7 @@ class Machine:
         self._inner = frozenset(inner)
         self._outer = frozenset(outer)
         widest = max((len(shards_of(fragment)) for fragment in fragments), default=1)
-        room = max(LEAST_ROWS, MAILBOX_ROWS // widest)
+        room = EARLY_ROWS if is_early else max(LEAST_ROWS, MAILBOX_ROWS // widest)
         self.flow = Flow(tasks=len(self._tasks) + feeders, cores=cores, room=room)
         self.works: list[Work] = []
         """What each shard did; complete once `run` has returned."""

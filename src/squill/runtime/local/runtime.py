@@ -102,6 +102,7 @@ class LocalRuntime:
             answer=answer,
             cores=self.shards,
             deal_of=lambda routing: deals.get((routing.columns, routing.layout)),
+            is_early=isinstance(answer, ChangesAnswer),
         )
         if watch is not None:
             watch.look = lambda: clocks_of(machine.works)
