@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from squill.errors import SourceReadError
-from squill.plan.assignment import Assignment, assignment_from
+from squill.plan.assignment import Assignment, Hashed, assignment_from
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource
 from squill.plan.routing import KEY_HASH_VERSION
@@ -178,7 +178,7 @@ class Dataset:
             files=tuple(ShardFile(**file) for file in values["files"]),
             lineage="\n".join(values["lineage"]),
             keeps_state=values.get("keeps_state", False),
-            progress=None if values.get("progress") is None else assignment_from(values["progress"]),
+            progress=_progress(values),
         )
 
 
@@ -187,6 +187,14 @@ def _placed_by(sharding: Mapping[str, Any]) -> tuple[str, ...] | None:
     if sharding["hash_of"] is None or sharding["hash_version"] != KEY_HASH_VERSION:
         return None
     return tuple(sharding["hash_of"])
+
+
+def _progress(values: Mapping[str, Any]) -> Assignment | None:
+    given = values.get("progress")
+    progress = None if given is None else assignment_from(given)
+    # By another hash rows come at other steps than equal values of other inputs.
+    is_old = isinstance(progress, Hashed) and values["sharding"]["hash_version"] != KEY_HASH_VERSION
+    return None if is_old else progress
 
 
 def _schema_bytes(schema: Schema) -> bytes:

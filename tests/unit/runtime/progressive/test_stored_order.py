@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from squill.engine import egress_progress, time_sorter
 from squill.engine.progress import stored
 from squill.errors import PlanError, SourceReadError
 from squill.plan.assignment import STEP, Assignment
-from squill.plan.dataset import read_dataset
+from squill.plan.dataset import MANIFEST, read_dataset
 from squill.plan.nodes import FileSource
 from squill.plan.nodes.progress import NumberedPart
 from squill.runtime.progressive.answers import EarlyAnswers
@@ -213,6 +214,17 @@ def test_the_manifest_says_which_order_it_is(tmp_path: Path) -> None:
         assert dataset.progress == progress
         assert f"in the order of {progress}" in str(dataset)
     assert sq.scan(tmp_path / "clicks").collect().columns == list(CLICKS)
+
+
+def test_steps_of_another_hash_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
+    folder = Path(store(tmp_path / "clicks", BY_USER))
+    manifest = folder / MANIFEST
+    values = json.loads(manifest.read_text())
+    values["sharding"]["hash_version"] += 1
+    manifest.write_text(json.dumps(values))
+    assert read_dataset(folder).progress is None
+    query = per_ad(sq.scan(str(folder)))
+    assert "costs one scan" in query.progressive(BY_USER).explain()
 
 
 def test_plans_over_such_datasets_have_a_json_form(tmp_path: Path) -> None:
