@@ -60,6 +60,24 @@ def test_files_are_read_by_tasks(spark_cluster: sq.Cluster, tmp_path: Path) -> N
         assert shown(query.progressive(given, on=spark_cluster)) == shown(query.progressive(given))
 
 
+@pytest.mark.parametrize("ha", [False, True])
+def test_tasks_read_what_is_stored_in_the_order_of_progress(
+    spark_cluster: sq.Cluster, tmp_path: Path, ha: bool
+) -> None:
+    rows = pl.DataFrame({"user": [row % 97 for row in range(3_000)], "x": range(3_000)})
+    given = sq.progress.hashed("user", steps=10)
+    spark_cluster.from_frame(rows).to_storage(tmp_path / "rows", progress=given)
+    stored = sq.scan(tmp_path / "rows")
+    by_user = stored.group_aggregate("user", s=sq.sum("x")).aggregate(n=sq.count(), most=sq.max("s"))
+    for query in (stored.group_aggregate(g=sq.col("user") % 3, n=sq.count()), by_user):
+        expected = shown(query.progressive())
+        assert len(expected) == 10
+        assert shown(query.progressive(on=spark_cluster, ha=ha)) == expected
+        assert shown(sq.from_frame(rows).group_aggregate("user", s=sq.sum("x")).progressive(given)) == shown(
+            stored.group_aggregate("user", s=sq.sum("x")).progressive(on=spark_cluster, ha=ha)
+        )
+
+
 def test_a_query_over_time_runs_step_by_step(spark_cluster: sq.Cluster) -> None:
     events = sq.from_frame({"t": [1, 2, 5, 9], "user": [1, 2, 1, 2]}, start="t")
     query = events.group_apply("user", lambda user: user.session_window(5).count())

@@ -183,6 +183,8 @@ def stored_counts(source: ProgressSource) -> Tally:
     for path in _files(source).paths:
         end = _FileEnd(_files(source), path)
         for counts, sign in ((end.come, 1), (end.go, -1)):
-            tally.add_counts(coarsened(counts[:, 0], source.coarsen, is_end=sign < 0), counts[:, 1], sign)
+            points = coarsened(counts[:, 0], source.coarsen, is_end=sign < 0).tolist()
+            changes = (sign * counts[:, 1]).tolist()
+            tally.add_counts(sum(changes) if sign > 0 else 0, zip(points, changes, strict=True))
     tally.finish()
     return tally

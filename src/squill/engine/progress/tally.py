@@ -52,19 +52,12 @@ class Tally:
 
     def add(self, starts: Int64s, ends: Int64s | None) -> None:
         """Count rows."""
-        found = [(starts, 1)] if ends is None else [(starts, 1), (ends[ends != INFINITY], -1)]
-        for times, sign in found:
-            self.add_counts(*np.unique(times, return_counts=True), sign)
-
-    def add_counts(self, points: Int64s, counts: Int64s, sign: int = 1) -> None:
-        """Count so many rows that come at each of these points or, with the sign −1, go there."""
-        with self._lock:
-            self.rows += int(counts.sum()) if sign > 0 else 0
-            for point, count in zip(points.tolist(), counts.tolist(), strict=True):
-                self._changes[point] = self._changes.get(point, 0) + sign * count
+        self.add_counts(len(starts), _changes(starts, 1))
+        if ends is not None:
+            self.add_counts(0, _changes(ends[ends != INFINITY], -1))
 
     def add_counts(self, rows: int, changes: Iterable[tuple[int, int]]) -> None:
-        """Add what another tally has counted: so many rows, and how many more are there from which point on."""
+        """Add what was counted elsewhere: so many rows, and how many more are there from which point on."""
         with self._lock:
             self.rows += rows
             for point, change in changes:
@@ -100,3 +93,8 @@ class Tally:
         """Return how many rows are there at this point."""
         place = int(np.searchsorted(self._points, point, side="right"))
         return int(self._counts[place - 1]) if place else 0
+
+
+def _changes(points: Int64s, sign: int) -> Iterable[tuple[int, int]]:
+    found, counts = np.unique(points, return_counts=True)
+    return zip(found.tolist(), (sign * counts).tolist(), strict=True)

@@ -12,7 +12,7 @@ import pytest
 
 import squill as sq
 from squill.engine.batch import Batch
-from squill.engine.progress import ingress
+from squill.engine.progress import arrivals
 from squill.plan.assignment import Assignment
 from squill.plan.fragments import ShardedPlan, fragments_of
 from squill.plan.schema import Schema
@@ -58,7 +58,7 @@ def written(path: Path) -> None:
 
 def replayed(paths: list[Path], since: int) -> tuple[int, list[tuple[tuple[int, ...], list[int], list[int]]]]:
     found, sent = kept_of(paths), Sent()
-    inbox = KeptInbox(found, SCHEMAS, {1: sent}, since, [])
+    inbox = KeptInbox(found, SCHEMAS, {1: sent}, since, [], brief=False)
     clocks = []
     while inbox.clock < INFINITY:
         assert inbox.take() == []
@@ -147,7 +147,7 @@ GIVEN = {
 def test_a_query_that_is_broken_off_gives_every_answer_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Assignment, ha: bool
 ) -> None:
-    monkeypatch.setattr(ingress, "SMALL_STEP", 1)
+    monkeypatch.setattr(arrivals, "SMALL_STEP", 1)
     monkeypatch.setattr("squill.runtime.machine.LEAST_ROWS", 16)
     monkeypatch.setattr("squill.runtime.machine.MAILBOX_ROWS", 16)
     query = sums(rows_of())

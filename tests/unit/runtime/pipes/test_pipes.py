@@ -306,7 +306,9 @@ def test_rows_are_raised_to_where_answers_are_wanted() -> None:
         Batch(np.array([3, 5]), np.array([4, 8]), {"x": pl.Series([3, 4])}),
         Batch(np.array([6]), np.array([7]), {"x": pl.Series([5])}),
     ]
-    found = [(row.sync.tolist(), row.other.tolist(), row.columns["x"].to_list()) for row in raised(batches, 3)]
+    found = [
+        (row.sync.tolist(), row.other.tolist(), row.columns["x"].to_list()) for row in raised(batches, 3, brief=False)
+    ]
     assert found == [([3], [9], [2]), ([3, 5], [4, 8], [3, 4]), ([6], [7], [5])]
 
 

@@ -128,12 +128,14 @@ class Kept:
     records: Sequence[_Record] = ()
     reached: int = MINUS_INFINITY
 
-    def rows(self, schemas: Mapping[int, Schema], since: int) -> Iterator[tuple[int, Sequence[int], Batch]]:
+    def rows(
+        self, schemas: Mapping[int, Schema], since: int, *, brief: bool
+    ) -> Iterator[tuple[int, Sequence[int], Batch]]:
         """Yield channel, receivers and rows in the order of time, as they are at `since` and later."""
         for record in sorted(self.records, key=lambda record: record.first):
             batch = decode(record.data, schemas[record.channel])
             batch = batch.slice(0, int(np.searchsorted(batch.sync, record.until)))
-            for alive in raised([batch], since):
+            for alive in raised([batch], since, brief=brief):
                 if len(alive):
                     yield record.channel, record.receivers, alive
 
@@ -205,9 +207,11 @@ class KeptInbox(BatchInbox):
         outboxes: Mapping[int, Outbox],
         since: int,
         batches: Iterable[Batch],
+        *,
+        brief: bool,
     ) -> None:
-        super().__init__(raised(_from(batches, kept.reached), since))
-        self._rows = kept.rows(schemas, since)
+        super().__init__(raised(_from(batches, kept.reached), since, brief=brief))
+        self._rows = kept.rows(schemas, since, brief=brief)
         self._outboxes = outboxes
         self._next: tuple[int, Sequence[int], Batch] | None = None
 

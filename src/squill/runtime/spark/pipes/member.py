@@ -359,9 +359,10 @@ class _MemberPorts:
         batches = self._rows_read(leaf)
         if since is None:
             return BatchInbox(batches)
+        brief = isinstance(source, ProgressSource) and source.brief
         if self._log is None:
-            return BatchInbox(raised(batches, since))
-        return KeptInbox(self._kept, self._member.schemas, self._plain, since, batches)
+            return BatchInbox(raised(batches, since, brief=brief))
+        return KeptInbox(self._kept, self._member.schemas, self._plain, since, batches, brief=brief)
 
     def _rows_read(self, leaf: int) -> Iterator[Batch]:
         # A generator: where all rows are kept, nothing of the input is read.
