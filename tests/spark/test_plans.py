@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from pyspark.errors import PySparkException
 
 import squill as sq
 from squill.errors import ClusterError, NumericOverflowError, PlanError, ShardError
+from squill.runtime.spark.jobs import Jobs
 from squill.runtime.spark.runtime import SparkRuntime
+from squill.runtime.spark.shuffle import CANNOT_GO_BACK
 from squill.testing import assert_same_events
 from tests.spark.shared import runtime_of
 
@@ -159,6 +163,30 @@ def test_tasks_read_files_and_send_them_through_the_shuffle(spark_cluster: sq.Cl
     cluster = cluster_of(spark_cluster, (2, 1), None, None)
     clicks = cluster.scan(tmp_path, start="t").rekey("ad")
     assert_same_events(clicks.redistribute(3).query(counted).collect(), expected("a"))
+
+
+def test_a_job_that_spark_cannot_take_back_is_run_again(
+    spark_cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an executor is lost late Spark does not make its rows again, as part of the answer is there already."""
+    reads = []
+    read = Jobs.read
+
+    def failing(self: Jobs, table: Any, reader: Any) -> Iterator[Any]:
+        reads.append(table)
+        items = read(self, table, reader)
+        if len(reads) == 1:
+            yield next(items)
+            list(items)
+            raise PySparkException(f"Job aborted: A {CANNOT_GO_BACK} was failed and retried.")
+        yield from items
+
+    monkeypatch.setattr(Jobs, "read", failing)
+    rows = cluster_of(spark_cluster, (2, 1), "shuffle", None).from_frame({"x": list(range(100))})
+    run = rows.rekey("x").redistribute().query(lambda s: s.aggregate(n=sq.count())).run()
+    assert len(reads) == 2
+    assert sorted(run.frame["x"].to_list()) == list(range(100))
+    assert sum(work.rows_in for work in run.report().works if work.fragment == 1) == 100
 
 
 def test_error_crosses_the_shuffle_with_its_place(spark_cluster: sq.Cluster) -> None:

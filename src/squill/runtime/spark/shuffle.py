@@ -59,6 +59,10 @@ class ByFiles:
 
 
 ALL_THROUGH_THE_SHUFFLE = ByFiles()
+ATTEMPTS = 4
+"""As often as Spark tries a task."""
+CANNOT_GO_BACK = "shuffle map stage with indeterminate output"
+"""Spark has lost rows that moved after some of the answer was returned, and cannot know that they would be the same."""
 
 
 class ShuffleRun:
@@ -99,19 +103,29 @@ class ShuffleRun:
             as_frames(self._plan), self._answer, self._compression, self._hosts_of, filling, self._by_files
         )
         table = _answer_parcels(self._session, tables_of(self._plan), job, parcels, self._rows_read)
-        found: list[Receipt] = []
-        # Without anybody who takes them, all rows are in memory in the end.
-        with Spool(is_taken=on_receipt is not None) as spool:
-            reader = ParcelReader(spool, works)
-            try:
-                with reporting(self._look, on_progress, partial(known_rows, self._plan)):
-                    for receipt, kept in self._jobs.read(table, reader.read):
-                        pieces = [decode(spool.take(place), schema) for place in kept]
-                        found.append(handed_over(replace(receipt, pieces=pieces), on_receipt))
-            except (PySparkException, Py4JError) as error:
-                raise carried_error(str(error)) or failed_without_a_word(error) from error
-            reader.raise_first_error()
-        return found
+        found: dict[int, Receipt] = {}
+
+        def take() -> None:
+            done: list[Work] = []
+            # Without anybody who takes them, all rows are in memory in the end.
+            with Spool(is_taken=on_receipt is not None) as spool:
+                reader = ParcelReader(spool, done)
+                for receipt, kept in self._jobs.read(table, reader.read):
+                    pieces = [decode(spool.take(place), schema) for place in kept]
+                    if receipt.shard not in found:  # a job that was run again brings what came before too
+                        found[receipt.shard] = handed_over(replace(receipt, pieces=pieces), on_receipt)
+                reader.raise_first_error()
+            works.extend(done)
+
+        with reporting(self._look, on_progress, partial(known_rows, self._plan)):
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    take()
+                    break
+                except (PySparkException, Py4JError) as error:
+                    if attempt == ATTEMPTS or CANNOT_GO_BACK not in str(error):
+                        raise carried_error(str(error)) or failed_without_a_word(error) from error
+        return list(found.values())
 
     def _look(self) -> Progress:
         """Return how far it is, as told by Spark's stages, which are the waves; a task counts as its shards."""
