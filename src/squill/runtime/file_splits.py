@@ -24,7 +24,7 @@ from squill.runtime.shares import dealt, neighbours
 
 __all__ = ["PART_ROWS", "split_files"]
 
-PART_ROWS = 65_536
+PART_ROWS = 262_144
 """Row groups smaller than this are read together, where there are enough of them."""
 
 PART_BYTES = 8 << 20
