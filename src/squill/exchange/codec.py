@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -25,29 +25,20 @@ from squill.plan.schema import Schema
 from squill.plan.storable import storable
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["COMPRESSIONS", "Room", "decode", "encode"]
+__all__ = ["COMPRESSIONS", "Piece", "decode", "encode", "encoded_pieces"]
 
 COMPRESSIONS = ("lz4", "zstd")
 METADATA = b"squill"
 _INT64 = pa.int64()
 _TEXT = (pl.Categorical, pl.Enum)
 
-
-class Room:
-    """Memory that one encoded batch after the other stands in: new memory takes as long to get as to fill."""
-
-    def __init__(self) -> None:
-        self._held = pa.allocate_buffer(0)
-
-    def of(self, size: int) -> pa.Buffer:
-        """Return at least so many bytes; what was there before is gone."""
-        if self._held.size < size:
-            self._held = pa.allocate_buffer(size + size // 4)
-        return self._held
+Piece: TypeAlias = bytes | pa.Buffer
+SMALL_BYTES = 4_096
+"""Pieces smaller than this are copied: each has its price."""
 
 
-def encode(batch: Batch, compression: str | None = None, room: Room | None = None) -> pa.Buffer:
-    """Return the rows as bytes; `compression` is None, "lz4" or "zstd". With `room` they may stand there.
+def encode(batch: Batch, compression: str | None = None) -> pa.Buffer:
+    """Return the rows as bytes; `compression` is None, "lz4" or "zstd".
 
     Examples
     --------
@@ -55,6 +46,14 @@ def encode(batch: Batch, compression: str | None = None, room: Room | None = Non
     >>> batch = Batch(times, times + 10, {"x": pl.Series([1, None, 3])})
     >>> decode(encode(batch), Schema({"x": pl.Int64()})).columns["x"].to_list()
     [1, None, 3]
+    """
+    return pa.py_buffer(b"".join(encoded_pieces(batch, compression)))
+
+
+def encoded_pieces(batch: Batch, compression: str | None = None) -> list[Piece]:
+    """Return the bytes in pieces, to be written one after the other; the columns' own memory is among them.
+
+    To put the pieces together first takes as long as to write them.
     """
     times = _time_rules(batch)
     arrays = [pa.array(values) for name, values in (("sync", batch.sync), ("other", batch.other)) if name not in times]
@@ -65,29 +64,44 @@ def encode(batch: Batch, compression: str | None = None, room: Room | None = Non
     header = json.dumps({"rows": len(batch), **times}).encode()
     fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
     schema = pa.schema(fields, metadata={METADATA: header})
-    return _written(pa.RecordBatch.from_arrays(arrays, schema=schema), compression, room or Room())
-
-
-def _written(record: pa.RecordBatch, compression: str | None, room: Room) -> pa.Buffer:
-    """Return the stream's bytes. Without compression their number is found first, for next to nothing.
-
-    A buffer that grows while it is written is copied again and again, which takes longer than all the rest.
-    """
-    if compression is not None:
-        growing = pa.BufferOutputStream()
-        _write(record, growing, compression)
-        return growing.getvalue()
-    counting = pa.MockOutputStream()
-    _write(record, counting, None)
-    data = room.of(counting.size())
-    _write(record, pa.FixedSizeBufferWriter(data), None)
-    return data.slice(0, counting.size())
-
-
-def _write(record: pa.RecordBatch, sink: pa.NativeFile, compression: str | None) -> None:
+    sink = _Pieces()
     options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, record.schema, options=options) as writer:
-        writer.write_batch(record)
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return sink.pieces()
+
+
+class _Pieces:
+    """A file that keeps what is written to it: Arrow hands columns over by reference. Small pieces are put together."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._done: list[Piece] = []
+        self._small: list[Piece] = []
+
+    def write(self, data: Piece) -> int:
+        if len(data) < SMALL_BYTES:
+            self._small.append(data)
+        else:
+            self._join_small()
+            self._done.append(data)
+        return len(data)
+
+    def pieces(self) -> list[Piece]:
+        self._join_small()
+        return self._done
+
+    def _join_small(self) -> None:
+        if self._small:
+            self._done.append(b"".join(self._small))
+            self._small = []
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """What was written stays."""
 
 
 def _time_rules(batch: Batch) -> dict[str, Any]:

@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squill.engine.batch import Batch
-from squill.engine.columns import all_valid
-from squill.engine.kernels.hashing import hash_bytes
 from squill.errors import InternalError
-from squill.exchange.codec import Room, decode, encode
+from squill.exchange.checksum import checksum
+from squill.exchange.codec import decode, encoded_pieces
 from squill.plan.schema import Schema
 
 __all__ = ["MANIFEST", "Run", "SegmentWriter", "read_run", "runs_for"]
@@ -81,7 +80,6 @@ class SegmentWriter:
         self._part = path.with_name(path.name + ".part")
         self._identity = {"fragment": fragment, "shard": shard, "attempt": attempt}
         self._compression = compression
-        self._room = Room()
         self._file: BinaryIO | None = None
         self._offset = 0
         self._segments: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
@@ -98,18 +96,19 @@ class SegmentWriter:
     def send(self, channel: int, receivers: Sequence[int], batch: Batch) -> int:
         """Add a batch; per receiver they come in sync order. Return how many bytes it is."""
         assert self._file is not None
-        data = encode(batch, self._compression, self._room)
-        self._file.write(data)
-        segment = (self._offset, data.size, checksum(data))
+        pieces = encoded_pieces(batch, self._compression)
+        self._file.writelines(pieces)
+        size = sum(map(len, pieces))
+        segment = (self._offset, size, checksum(pieces))
         for receiver in receivers:
             place = (channel, receiver)
             self._segments.setdefault(place, []).append(segment)
             rows, first, _ = self._bounds.get(place, (0, int(batch.sync[0]), 0))
             self._bounds[place] = (rows + len(batch), first, int(batch.sync[-1]))
-        padding = -data.size % ALIGNMENT
+        padding = -size % ALIGNMENT
         self._file.write(bytes(padding))
-        self._offset += data.size + padding
-        return int(data.size)
+        self._offset += size + padding
+        return size
 
     def runs(self) -> list[Run]:
         """Return the manifest lines of what was written, in the order of the channels and receivers."""
@@ -154,23 +153,12 @@ class FileOutbox:
         """Nobody reads the file before it is whole."""
 
 
-def checksum(data: pa.Buffer) -> int:
-    """Return XXH64 of the bytes, as a signed number."""
-    content = np.frombuffer(data, np.uint8)
-    content.flags.writeable = False
-    offsets = np.array([0, len(content)])
-    offsets.flags.writeable = False
-    out = np.empty(1, np.uint64)
-    hash_bytes(offsets, content, all_valid(1), out, True)
-    return int(out.view(np.int64)[0])
-
-
 def read_run(run: Run, schema: Schema) -> Iterator[Batch]:
     """Yield a run's batches; numbers in them are views of the mapped file, which may be deleted meanwhile."""
     with pa.memory_map(run.path) as mapped:
         content = mapped.read_buffer()
         for offset, length, expected in np.frombuffer(run.segments, np.int64).reshape(-1, 3).tolist():
             data = content.slice(min(offset, content.size), min(length, max(content.size - offset, 0)))
-            if data.size != length or checksum(data) != expected:
+            if data.size != length or checksum([data]) != expected:
                 raise InternalError(f"{run.path}: the segment at {offset} is not what fragment {run.fragment} wrote")
             yield decode(data, schema)

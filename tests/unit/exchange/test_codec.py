@@ -5,10 +5,11 @@ import decimal
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from squill.engine.batch import Batch, Int64s
-from squill.exchange.codec import COMPRESSIONS, Room, decode, encode
+from squill.exchange.codec import COMPRESSIONS, decode, encode, encoded_pieces
 from squill.plan.schema import Schema
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -125,10 +126,14 @@ def test_rows_without_times_arrive_as_such() -> None:
     assert_same(arrived, Batch.relational(columns, 3))
 
 
-def test_one_room_holds_one_batch_after_the_other() -> None:
-    room = Room()
-    for size in (3, 30_000, 5):
-        batch = Batch.relational({"x": pl.Series("x", np.arange(size))}, size)
-        data = encode(batch, room=room)
-        assert data.to_pybytes() == encode(batch).to_pybytes()
-        assert_same(decode(data, Schema({"x": pl.Int64()})), batch)
+@pytest.mark.parametrize("compression", [None, *COMPRESSIONS])
+def test_pieces_are_the_bytes_and_columns_are_not_copied(compression: str | None) -> None:
+    values = np.arange(30_000)
+    batch = Batch.relational({"x": pl.Series("x", values), "y": pl.Series("y", ["a", None, "b"] * 10_000)}, 30_000)
+    pieces = encoded_pieces(batch, compression)
+    data = encode(batch, compression)
+    assert b"".join(pieces) == data.to_pybytes()
+    assert_same(decode(data, Schema({"x": pl.Int64(), "y": pl.String()})), batch)
+    if compression is None:
+        column = batch.columns["x"].to_numpy(allow_copy=False).__array_interface__["data"][0]
+        assert column in [piece.address for piece in pieces if isinstance(piece, pa.Buffer)]

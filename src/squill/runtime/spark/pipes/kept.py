@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from squill.engine.batch import Batch
 from squill.engine.run import waits_for_time
-from squill.exchange.codec import Room, decode, encode
+from squill.exchange.checksum import checksum
+from squill.exchange.codec import Piece, decode, encoded_pieces
 from squill.exchange.scatter import Outbox
-from squill.exchange.segments import ALIGNMENT, checksum
+from squill.exchange.segments import ALIGNMENT
 from squill.plan.fragments import ShardedPlan
 from squill.plan.schema import Schema
 from squill.runtime.shard import BatchInbox
@@ -58,7 +58,6 @@ class KeptLog:
         self._file = path.open("xb", buffering=0)
         self._clocks = dict.fromkeys(channels, begun)
         self._told = begun
-        self._room = Room()
         self._write(BEGUN, 0, begun)
 
     def outbox(self, channel: int, inner: Outbox) -> Outbox:
@@ -69,7 +68,7 @@ class KeptLog:
         self._file.close()
 
     def add(self, channel: int, receivers: Sequence[int], batch: Batch) -> None:
-        self._write(ROWS, channel, int(batch.sync[0]), encode(batch, None, self._room), receivers)
+        self._write(ROWS, channel, int(batch.sync[0]), encoded_pieces(batch), receivers)
 
     def tell(self, channel: int, t: int) -> None:
         """Let rows of a channel be there up to a time."""
@@ -79,19 +78,18 @@ class KeptLog:
             self._write(CLOCK, 0, reached)
 
     def _write(
-        self, kind: int, channel: int, time: int, data: pa.Buffer | None = None, receivers: Sequence[int] = ()
+        self, kind: int, channel: int, time: int, pieces: Sequence[Piece] = (), receivers: Sequence[int] = ()
     ) -> None:
-        size, check = (0, 0) if data is None else (data.size, checksum(data))
+        size, check = sum(map(len, pieces)), checksum(pieces) if pieces else 0
         header = np.array([MAGIC, kind, channel, time, size, check, len(receivers), *receivers], np.int64).tobytes()
-        self._put(header)
-        if data is not None:
-            self._put(data)
+        self._put([header])
+        self._put(pieces)
 
-    def _put(self, data: Any) -> None:
-        content = memoryview(data)
-        padding = bytes(-len(content) % ALIGNMENT)
-        for part in (content, memoryview(padding)):
-            while len(part):
+    def _put(self, pieces: Sequence[Piece]) -> None:
+        padding = bytes(-sum(map(len, pieces)) % ALIGNMENT)
+        for piece in (*pieces, padding):
+            part = memoryview(piece)
+            while part:
                 part = part[self._file.write(part) :]
 
 
@@ -181,7 +179,7 @@ def _records(content: pa.Buffer) -> Iterator[tuple[int, _Record]]:
         if begin > content.size or begin + size > content.size:
             return
         data = content.slice(begin, size)
-        if size and checksum(data) != check:
+        if size and checksum([data]) != check:
             return
         receivers = tuple(_numbers(content, at + 8 * FIXED, count))
         yield kind, _Record(channel, first, receivers, data)
