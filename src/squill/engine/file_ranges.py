@@ -114,7 +114,8 @@ def arrow_frames(
 
 
 def _record_batches(file: pa.NativeFile, part: FilePart) -> Iterator[pa.RecordBatch]:
-    reader = pa.ipc.open_file(file)
+    # A mapped file is given as bytes: as a file Arrow reads it on other threads, which takes ten times as long.
+    reader = pa.ipc.open_file(file.read_buffer() if isinstance(file, pa.MemoryMappedFile) else file)
     end = reader.num_record_batches if part.size is None else part.first + part.size
     for number in range(part.first, end):
         yield reader.get_batch(number)
