@@ -25,6 +25,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from squill.engine.kernels.gather import words_at
 from squill.engine.quick_series import quick_series, taken_rows
 
 __all__ = [
@@ -79,7 +80,7 @@ _ARROW_TYPES: dict[type[pl.DataType], pa.DataType] = {
 _DATE_NUMBER = pl.Int32()
 _TIME_NUMBER = pl.Int64()
 _INDEX = pl.UInt32()  # what Polars indexes by; other types it converts first
-_FEW = 1024  # up to here Polars' own unpacking of bits beats the way over Arrow
+_FEW = 1024  # up to here Polars' own unpacking of bits beats the way over Arrow, and its gather a kernel
 _NEWEST = pl.CompatLevel.newest()
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _INT64 = np.dtype(np.int64)
@@ -439,8 +440,27 @@ def taken(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]
     """
     if not columns:
         return {}
+    rows = rows.astype(np.uint32, copy=False)
     index = series_from("", rows, None, _INDEX)
-    return {name: taken_rows(series, index) for name, series in columns.items()}
+    has_many = len(rows) > _FEW
+    return {
+        name: _taken_words(series, rows) if has_many and _is_plain(series) else taken_rows(series, index)
+        for name, series in columns.items()
+    }
+
+
+def _is_plain(series: pl.Series) -> bool:
+    dtype = type(series.dtype)
+    return dtype in _PHYSICAL and dtype is not pl.Boolean and series.null_count() == 0 and series.n_chunks() == 1
+
+
+def _taken_words(series: pl.Series, rows: Array) -> pl.Series:
+    """Return the given rows, in half the time that Polars takes, which asks of every row whether it is there."""
+    values = values_of(series)
+    word = np.dtype(f"u{values.dtype.itemsize}")
+    out = np.empty(len(rows), word)
+    words_at(read_only(values.view(word)), read_only(rows), out)
+    return series_from(series.name, out.view(values.dtype), None, series.dtype)
 
 
 def taken_or_null(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]:
