@@ -107,19 +107,11 @@ def guess_slots(table: Array, key_hashes: Array, out: Array) -> None:
 
 
 @inlined
-def reject_other_words(keys: Array, words: Array, out: Array) -> None:
-    """Set to -1 the guesses that hold another key; some are -1 already."""
+def reject_others(keys: Array, held: Array, out: Array) -> None:
+    """Set to -1 the guesses that hold another word, or other nulls, than the key; some are -1 already."""
     for i in range(len(out)):
         guess = np.uint64(max(np.int64(out[i]), np.int64(0)))
-        if words[guess] != keys[i]:
-            out[i] = EMPTY
-
-
-@inlined
-def reject_other_nulls(key_nulls: Array, nulls: Array, out: Array) -> None:
-    for i in range(len(out)):
-        guess = np.uint64(max(np.int64(out[i]), np.int64(0)))
-        if nulls[guess] != key_nulls[i]:
+        if held[guess] != keys[i]:
             out[i] = EMPTY
 
 
@@ -165,9 +157,9 @@ def look_up_word(
         end = min(block + BLOCK, len(out))
         slots = out[block:end]
         guess_slots(table, key_hashes[block:end], slots)
-        reject_other_words(keys[block:end], words, slots)
+        reject_others(keys[block:end], words, slots)
         if check_nulls:
-            reject_other_nulls(key_nulls[block:end], nulls, slots)
+            reject_others(key_nulls[block:end], nulls, slots)
         if missing(slots) == 0:
             continue
         for i in range(block, end):
