@@ -13,7 +13,7 @@ from pathlib import Path
 
 PACKAGE = "squill"
 
-SURFACE = ("ci", "ingest", "listed", "pushed", "stream", "sharded", "cluster", "progress", "warming")
+SURFACE = ("ci", "ingest", "listed", "pushed", "stream", "stream_actions", "sharded", "cluster", "progress", "warming")
 BASE = ("time", "errors")
 
 # From the top down. A layer may import itself and every layer below it.
