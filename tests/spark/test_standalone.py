@@ -29,21 +29,33 @@ master, folder, each = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 shared = folder / "shared"
 shared.mkdir()
 case = CASES["text keys with nulls, milliseconds"]
+
+def mixed(cluster):
+    spread = cluster.from_frame(case.frame, start="t", shards=4).rekey("x").redistribute(4, channel="files")
+    placed = spread.query(lambda s: s.where(sq.col("x") > -99)).rekey(*case.keys).redistribute(4, channel="shuffle")
+    return placed.query(case.query)
+
 with sq.spark(master=master, machines=4, folder=shared) as by_files:
     print(by_files.check(), flush=True)
     by_shuffle = sq.spark(by_files.runtime.session, machines=4)
-    for run in range(2 * each):
+    ways = [
+        lambda: case.sharded(by_files, splits=4, to=4),
+        lambda: case.sharded(by_shuffle, splits=4, to=4),
+        lambda: mixed(by_files),
+    ]
+    for run in range(len(ways) * each):
         print("run", run, flush=True)
-        cluster = by_files if run < each else by_shuffle
-        answer = case.sharded(cluster, splits=4, to=4).collect()
+        answer = ways[run // each]().collect()
         (folder / f"answer-{run}.pickle").write_bytes(pickle.dumps(answer))
 assert list(shared.iterdir()) == [], "files were left behind"
 """
+WAYS = 3
+"""Over files, through the shuffle, and by one movement of each."""
 CASE = CASES["text keys with nulls, milliseconds"]
 
 
 def start_driver(address: str, folder: Path, each: int) -> subprocess.Popen[str]:
-    """Start a process that runs the query `each` times over files and as often through the shuffle."""
+    """Start a process that runs the query `each` times in each of the ways."""
     command = [sys.executable, "-c", DRIVER, address, str(folder), str(each)]
     paths = filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")])
     with (folder / "driver.log").open("w") as log:
@@ -68,20 +80,20 @@ def check_answers(folder: Path, driver: subprocess.Popen[str], runs: int) -> Non
 
 
 def run_and_kill(folder: Path, delays: list[float]) -> None:
-    """Over either channel run the query once undisturbed and once per delay, after which an executor is killed."""
+    """In each of the ways run the query once undisturbed and once per delay, after which an executor is killed."""
     each = 1 + len(delays)
     with standalone_cluster(folder, workers=2, cores=1) as address:
         driver = start_driver(address, folder, each)
         try:
             for number, delay in [
-                (first + 1 + place, delay) for first in (0, each) for place, delay in enumerate(delays)
+                (way * each + 1 + place, delay) for way in range(WAYS) for place, delay in enumerate(delays)
             ]:
                 wait_until_running(folder, driver, number)
                 time.sleep(delay)
                 executors = executor_pids(folder)
                 assert executors, "there was nobody to kill"
                 os.kill(executors[0], signal.SIGKILL)
-            check_answers(folder, driver, 2 * each)
+            check_answers(folder, driver, WAYS * each)
         finally:
             driver.kill()
             driver.wait()
