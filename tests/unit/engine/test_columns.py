@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_series_equal
 
 from squill.engine.columns import (
     all_valid,
@@ -18,6 +20,7 @@ from squill.engine.columns import (
     read_only,
     series_from,
     series_from_bytes,
+    taken,
     valid_of,
     values_and_valid_of,
     values_of,
@@ -273,3 +276,25 @@ def test_freezing_leaves_the_original_writable() -> None:
 
 def test_freezing_makes_strided_arrays_contiguous() -> None:
     assert read_only(np.arange(10)[::2]).flags.c_contiguous
+
+
+@pytest.mark.parametrize("kind", [np.uint32, np.int64])
+def test_many_rows_are_taken_of_columns_of_every_type(kind: type[np.integer[Any]]) -> None:
+    numbers = pl.Series(np.arange(5_000) % 97)
+    columns = {
+        "int8": numbers.cast(pl.Int8),
+        "uint16": numbers.cast(pl.UInt16),
+        "float32": numbers.cast(pl.Float32),
+        "float": numbers.cast(pl.Float64) / 3,
+        "date": numbers.cast(pl.Date),
+        "instant": numbers.cast(pl.Datetime("ms", "UTC")),
+        "flag": numbers % 2 == 0,
+        "decimal": numbers.cast(pl.Decimal(10, 2)),
+        "text": numbers.cast(pl.String),
+        "gaps": numbers.replace({5: None}),
+        "pieces": pl.concat([numbers[:2_000], numbers[2_000:]], rechunk=False),
+    }
+    rows = np.random.default_rng(1).integers(0, 5_000, 3_000).astype(kind)
+    found = taken({name: series.alias(name) for name, series in columns.items()}, rows)
+    for name, series in columns.items():
+        assert_series_equal(found[name], series.alias(name).gather(rows))
