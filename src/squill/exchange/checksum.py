@@ -7,20 +7,20 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from squill.exchange.kernels.checksum import STRIPE, TOTAL, add_bytes, begin_bytes, end_bytes
+from squill.exchange.kernels.checksum import LANES, STRIPE, add_bytes, begin_bytes, end_bytes
 
 __all__ = ["checksum"]
 
 
 def checksum(pieces: Iterable[bytes | pa.Buffer]) -> int:
-    """Return XXH64 of the bytes of all pieces, one after the other, as a signed number.
+    """Return a checksum of the bytes of all pieces, one after the other, as a signed number.
 
     Examples
     --------
     >>> checksum([b"squill"]) == checksum([b"squ", b"ill"])
     True
     """
-    state, tail = np.empty(TOTAL + 1, np.uint64), np.zeros(STRIPE, np.uint8)
+    state, tail = np.empty(LANES + 1, np.uint64), np.zeros(STRIPE, np.uint8)
     begin_bytes(state)
     for piece in pieces:
         content = np.frombuffer(piece, np.uint8)
