@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy import uint64 as u  # numba wraps signed indices, which takes as long as the load
+
 from squill.engine.kernels.jit import kernel
 from squill.engine.kernels.memory import prefetch_word
 from squill.engine.kernels.schedule import AHEAD, ALIVE, OPEN_ROW, OPEN_START, SLOT_SIZE, STAMP
@@ -27,8 +29,8 @@ def cells_to_starts(c_alive, n, rows):
     """Write the cells that have a row; returns how many."""
     n_rows = 0
     for c in range(n):
-        if c_alive[c] > 0:
-            rows[n_rows] = c
+        if c_alive[u(c)] > 0:
+            rows[u(n_rows)] = c
             n_rows += 1
     return n_rows
 
@@ -44,19 +46,19 @@ def cells_to_numbered_rows(c_slot, c_time, c_alive, n, slots, next_id, rows, end
     words = slots.reshape(-1)
     for c in range(n):
         if c + AHEAD < n:
-            prefetch_word(words, SLOT_SIZE * c_slot[c + AHEAD])
-        slot = c_slot[c]
-        is_open = slots[slot, OPEN_ROW]
+            prefetch_word(words, SLOT_SIZE * c_slot[u(c + AHEAD)])
+        slot = c_slot[u(c)]
+        is_open = slots[u(slot), OPEN_ROW]
         if is_open != 0:
-            ended[n_ended] = is_open - 1
-            ends[n_ended] = c_time[c]
+            ended[u(n_ended)] = is_open - 1
+            ends[u(n_ended)] = c_time[u(c)]
             n_ended += 1
-        if c_alive[c] > 0:
-            slots[slot, OPEN_ROW] = next_id + n_rows + 1
-            rows[n_rows] = c
+        if c_alive[u(c)] > 0:
+            slots[u(slot), OPEN_ROW] = next_id + n_rows + 1
+            rows[u(n_rows)] = c
             n_rows += 1
         else:
-            slots[slot, OPEN_ROW] = 0
+            slots[u(slot), OPEN_ROW] = 0
     return n_rows, n_ended
 
 
@@ -68,24 +70,24 @@ def cells_to_edges(c_slot, c_time, c_alive, n, slots, held, sync, other, source,
     """
     n_rows = 0
     for c in range(n):
-        slot = c_slot[c]
-        is_open = slots[slot, OPEN_ROW]
+        slot = c_slot[u(c)]
+        is_open = slots[u(slot), OPEN_ROW]
         if is_open != 0:
-            sync[n_rows] = c_time[c]
-            other[n_rows] = slots[slot, OPEN_START]
-            source[n_rows] = is_open - 1
-            row_slot[n_rows] = slot
+            sync[u(n_rows)] = c_time[u(c)]
+            other[u(n_rows)] = slots[u(slot), OPEN_START]
+            source[u(n_rows)] = is_open - 1
+            row_slot[u(n_rows)] = slot
             n_rows += 1
-        if c_alive[c] > 0:
-            slots[slot, OPEN_ROW] = held + c + 1
-            slots[slot, OPEN_START] = c_time[c]
-            sync[n_rows] = c_time[c]
-            other[n_rows] = 2**63 - 1
-            source[n_rows] = held + c
-            row_slot[n_rows] = slot
+        if c_alive[u(c)] > 0:
+            slots[u(slot), OPEN_ROW] = held + c + 1
+            slots[u(slot), OPEN_START] = c_time[u(c)]
+            sync[u(n_rows)] = c_time[u(c)]
+            other[u(n_rows)] = 2**63 - 1
+            source[u(n_rows)] = held + c
+            row_slot[u(n_rows)] = slot
             n_rows += 1
         else:
-            slots[slot, OPEN_ROW] = 0
+            slots[u(slot), OPEN_ROW] = 0
     return n_rows
 
 
@@ -93,13 +95,15 @@ def cells_to_edges(c_slot, c_time, c_alive, n, slots, held, sync, other, source,
 def empty_slots(c_slot, c_alive, n, slots, open_serial, out):
     """Write the slots that these cells left empty so far; returns how many."""
     n_out = 0
+    words = slots.reshape(-1)
     for c in range(n):
-        if c_alive[c] == 0:
-            slot = c_slot[c]
-            stamp = slots[slot, STAMP]
-            if slots[slot, ALIVE] == 0 and not (stamp == EMPTIED or stamp >= open_serial):
-                slots[slot, STAMP] = EMPTIED
-                out[n_out] = slot
+        prefetch_word(words, SLOT_SIZE * c_slot[u(min(c + AHEAD, n - 1))])
+        if c_alive[u(c)] == 0:
+            slot = c_slot[u(c)]
+            stamp = slots[u(slot), STAMP]
+            if slots[u(slot), ALIVE] == 0 and not (stamp == EMPTIED or stamp >= open_serial):
+                slots[u(slot), STAMP] = EMPTIED
+                out[u(n_out)] = slot
                 n_out += 1
     return n_out
 
@@ -109,16 +113,16 @@ def cells_to_presence(c_slot, c_time, c_alive, n, slots, sync, other, row_slot):
     """Write a start edge where a slot comes alive and an end edge where it dies; returns how many."""
     n_rows = 0
     for c in range(n):
-        slot = c_slot[c]
-        was_open = slots[slot, OPEN_ROW] != 0
-        is_open = c_alive[c] > 0
+        slot = c_slot[u(c)]
+        was_open = slots[u(slot), OPEN_ROW] != 0
+        is_open = c_alive[u(c)] > 0
         if was_open != is_open:
-            sync[n_rows] = c_time[c]
-            other[n_rows] = 2**63 - 1 if is_open else slots[slot, OPEN_START]
-            row_slot[n_rows] = slot
+            sync[u(n_rows)] = c_time[u(c)]
+            other[u(n_rows)] = 2**63 - 1 if is_open else slots[u(slot), OPEN_START]
+            row_slot[u(n_rows)] = slot
             n_rows += 1
-            slots[slot, OPEN_ROW] = 1 if is_open else 0
-            slots[slot, OPEN_START] = c_time[c]
+            slots[u(slot), OPEN_ROW] = 1 if is_open else 0
+            slots[u(slot), OPEN_START] = c_time[u(c)]
     return n_rows
 
 
@@ -127,8 +131,8 @@ def still_empty(found, slots, out):
     """Write those of the slots found empty that no later row has touched, each once; returns how many."""
     n_out = 0
     for i in range(len(found)):
-        if slots[found[i], STAMP] == EMPTIED:
-            slots[found[i], STAMP] = RELEASED
-            out[n_out] = found[i]
+        if slots[u(found[u(i)]), STAMP] == EMPTIED:
+            slots[u(found[u(i)]), STAMP] = RELEASED
+            out[u(n_out)] = found[u(i)]
             n_out += 1
     return n_out

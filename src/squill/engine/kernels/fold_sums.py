@@ -14,8 +14,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy import uint64 as u  # numba wraps signed indices, which takes as long as the load
 
 from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.memory import prefetch_word
+from squill.engine.kernels.schedule import AHEAD
 
 __all__ = [
     "decimal_pairs", "fold_count", "fold_decimal_sum", "fold_float_sum", "fold_integer_sum", "fold_variance",
@@ -30,6 +33,7 @@ HIGH, LOW, NANS, PLUS, MINUS, COUNT, TOP_HIGH, TOP_LOW = 0, 1, 2, 3, 4, 5, 6, 7
 SQUARE_HIGH, SQUARE_LOW, HUGE = 8, 9, 10
 FLOAT_STATE = 8
 VARIANCE_STATE = 11
+DECIMAL_STATE = 3
 SUM, MEAN = 0, 1
 
 TOP = 2.0**960
@@ -52,13 +56,15 @@ def fold_count(
     for i in range(n_instants + 1):
         stop = i_delta[i] if i < n_instants else n_deltas
         while d < stop:
-            counts[d_slot[d]] += d_sign[d] * np.int64(valid[d_row[d]])
+            prefetch_word(counts, np.int64(d_slot[u(min(d + AHEAD, n_deltas - 1))]))
+            counts[u(d_slot[u(d)])] += d_sign[u(d)] * np.int64(valid[u(d_row[u(d)])])
             d += 1
         if i < n_instants:
             while c < i_cell[i]:
-                out[c] = counts[c_slot[c]]
-                if c_alive[c] == 0:
-                    counts[c_slot[c]] = 0
+                slot = u(c_slot[u(c)])
+                out[u(c)] = counts[slot]
+                if c_alive[u(c)] == 0:
+                    counts[slot] = 0
                 c += 1
 
 
@@ -74,15 +80,17 @@ def fold_integer_sum(
     d = 0
     c = 0
     overflow = -1
+    words = sums.reshape(-1)
     for i in range(n_instants + 1):
         stop = i_delta[i] if i < n_instants else n_deltas
         while d < stop:
-            row = d_row[d]
+            prefetch_word(words, 2 * np.int64(d_slot[u(min(d + AHEAD, n_deltas - 1))]))
+            row = u(d_row[u(d)])
             if valid[row]:
-                slot = d_slot[d]
+                slot = u(d_slot[u(d)])
                 v = values[row]
                 low = sums[slot, 0]
-                if d_sign[d] > 0:
+                if d_sign[u(d)] > 0:
                     total = low + v
                     if ((low ^ total) & (v ^ total)) < 0:
                         sums[slot, 1] += 1 if v > 0 else -1
@@ -98,11 +106,11 @@ def fold_integer_sum(
             d += 1
         if i < n_instants:
             while c < i_cell[i]:
-                slot = c_slot[c]
-                out[c] = sums[slot, 0]
+                slot = u(c_slot[u(c)])
+                out[u(c)] = sums[slot, 0]
                 if sums[slot, 1] != 0 and overflow < 0:
                     overflow = c
-                if c_alive[c] == 0:
+                if c_alive[u(c)] == 0:
                     sums[slot, 0] = 0
                     sums[slot, 1] = 0
                 c += 1
@@ -122,18 +130,20 @@ def fold_decimal_sum(
     d = 0
     c = 0
     overflow = -1
+    words = sums.reshape(-1)
     for i in range(n_instants + 1):
         stop = i_delta[i] if i < n_instants else n_deltas
         while d < stop:
-            row = d_row[d]
+            prefetch_word(words, DECIMAL_STATE * np.int64(d_slot[u(min(d + AHEAD, n_deltas - 1))]))
+            row = u(d_row[u(d)])
             if valid[row]:
-                add_words(sums, d_slot[d], highs[row], lows[row], d_sign[d])
+                add_words(sums, u(d_slot[u(d)]), highs[row], lows[row], d_sign[u(d)])
             d += 1
         if i < n_instants:
             while c < i_cell[i]:
-                slot = c_slot[c]
-                out_low[c] = sums[slot, 0]
-                out_high[c] = sums[slot, 1]
+                slot = u(c_slot[u(c)])
+                out_low[u(c)] = sums[slot, 0]
+                out_high[u(c)] = sums[slot, 1]
                 if overflow < 0 and beyond_decimal(sums[slot, 2], sums[slot, 1], sums[slot, 0]):
                     overflow = c
                 c += 1
@@ -282,27 +292,31 @@ def fold_float_sum(
     d = 0
     c = 0
     has_rests = len(rests) > 0
+    words = state.reshape(-1)
     for i in range(n_instants + 1):
         stop = i_delta[i] if i < n_instants else n_deltas
         while d < stop:
-            row = d_row[d]
+            prefetch_word(words, FLOAT_STATE * np.int64(d_slot[u(min(d + AHEAD, n_deltas - 1))]))
+            row = u(d_row[u(d)])
             if valid[row]:
-                add_value(state, d_slot[d], values[row], rests[row] if has_rests else 0.0, d_sign[d])
+                add_value(state, u(d_slot[u(d)]), values[row], rests[row] if has_rests else 0.0, d_sign[u(d)])
             d += 1
         if i < n_instants:
-            while c < i_cell[i]:
-                slot = c_slot[c]
+            last = i_cell[i] - 1
+            while c <= last:
+                prefetch_word(words, FLOAT_STATE * np.int64(c_slot[u(min(c + AHEAD, last))]))
+                slot = u(c_slot[u(c)])
                 count = state[slot, COUNT]
-                out_valid[c] = 1
+                out_valid[u(c)] = 1
                 if count == 0:
                     for k in range(FLOAT_STATE):
-                        state[slot, k] = 0.0
-                    out[c] = 0.0
-                    out_valid[c] = 0 if mode == MEAN else 1
+                        state[slot, u(k)] = 0.0
+                    out[u(c)] = 0.0
+                    out_valid[u(c)] = 0 if mode == MEAN else 1
                 elif has_special(state, slot):
-                    out[c] = special_sum(state, slot)
+                    out[u(c)] = special_sum(state, slot)
                 else:
-                    out[c] = ordinary_sum(state, slot, count * scale if mode == MEAN else scale)
+                    out[u(c)] = ordinary_sum(state, slot, count * scale if mode == MEAN else scale)
                 c += 1
 
 
@@ -352,28 +366,31 @@ def fold_variance(
     d = 0
     c = 0
     has_rests = len(rests) > 0
+    words = state.reshape(-1)
     for i in range(n_instants + 1):
         stop = i_delta[i] if i < n_instants else n_deltas
         while d < stop:
-            row = d_row[d]
+            prefetch_word(words, VARIANCE_STATE * np.int64(d_slot[u(min(d + AHEAD, n_deltas - 1))]))
+            row = u(d_row[u(d)])
             if valid[row]:
                 v = values[row]
                 rest = rests[row] if has_rests else 0.0
-                add_value(state, d_slot[d], v, rest, d_sign[d])
+                slot = u(d_slot[u(d)])
+                add_value(state, slot, v, rest, d_sign[u(d)])
                 if np.isfinite(v):
-                    add_square(state, d_slot[d], v, rest, d_sign[d])
+                    add_square(state, slot, v, rest, d_sign[u(d)])
             d += 1
         if i < n_instants:
             while c < i_cell[i]:
-                slot = c_slot[c]
+                slot = u(c_slot[u(c)])
                 count = state[slot, COUNT]
-                out[c] = 0.0
-                out_valid[c] = 0
+                out[u(c)] = 0.0
+                out_valid[u(c)] = 0
                 if count - ddof > 0:
                     value = variance(state, slot, count, ddof)
-                    out[c] = np.sqrt(value) / scale if root else value / (scale * scale)
-                    out_valid[c] = 1
+                    out[u(c)] = np.sqrt(value) / scale if root else value / (scale * scale)
+                    out_valid[u(c)] = 1
                 if count == 0:
                     for k in range(VARIANCE_STATE):
-                        state[slot, k] = 0.0
+                        state[slot, u(k)] = 0.0
                 c += 1

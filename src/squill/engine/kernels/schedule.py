@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy import uint64 as u  # numba wraps signed indices, which takes as long as the load
+
 from squill.engine.kernels.jit import inlined, kernel
 from squill.engine.kernels.memory import prefetch_word
 
@@ -44,11 +46,11 @@ AHEAD = 16
 @inlined
 def close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell):
     """End the open instant: its deltas and cells so far are all there are."""
-    first = i_cell[n_instants - 1] if n_instants > 0 else 0
+    first = i_cell[u(n_instants - 1)] if n_instants > 0 else 0
     for c in range(first, state[CELLS]):
-        c_alive[c] = slots[c_slot[c], ALIVE]
-    i_delta[n_instants] = n_deltas
-    i_cell[n_instants] = state[CELLS]
+        c_alive[u(c)] = slots[u(c_slot[u(c)]), ALIVE]
+    i_delta[u(n_instants)] = n_deltas
+    i_cell[u(n_instants)] = state[CELLS]
     state[OPEN] = 0
     return n_instants + 1
 
@@ -63,11 +65,11 @@ def open_instant(state, t):
 @inlined
 def touch(state, slots, slot, c_slot, c_time):
     """Give the slot a cell in the open instant unless it has one."""
-    if slots[slot, STAMP] != state[SERIAL]:
-        slots[slot, STAMP] = state[SERIAL]
+    if slots[u(slot), STAMP] != state[SERIAL]:
+        slots[u(slot), STAMP] = state[SERIAL]
         c = state[CELLS]
-        c_slot[c] = slot
-        c_time[c] = state[TIME]
+        c_slot[u(c)] = slot
+        c_time[u(c)] = state[TIME]
         state[CELLS] = c + 1
 
 
@@ -84,27 +86,27 @@ def schedule_endless(
     cells = state[CELLS]
     words = slots.reshape(-1)
     while i < n and n_deltas < capacity:
-        t = sync[i]
+        t = sync[u(i)]
         if state[OPEN] == 0 or t != state[TIME]:
             if state[OPEN] == 1:
                 state[CELLS] = cells
                 n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
             open_instant(state, t)
         serial = state[SERIAL]
-        while i < n and sync[i] == t and n_deltas < capacity:
+        while i < n and sync[u(i)] == t and n_deltas < capacity:
             if i + AHEAD < n:
-                prefetch_word(words, SLOT_SIZE * slot[i + AHEAD])
-            s = slot[i]
-            if slots[s, STAMP] != serial:
-                slots[s, STAMP] = serial
-                c_slot[cells] = s
-                c_time[cells] = t
+                prefetch_word(words, SLOT_SIZE * slot[u(i + AHEAD)])
+            s = slot[u(i)]
+            if slots[u(s), STAMP] != serial:
+                slots[u(s), STAMP] = serial
+                c_slot[u(cells)] = s
+                c_time[u(cells)] = t
                 cells += 1
-            slots[s, ALIVE] += 1
+            slots[u(s), ALIVE] += 1
             if wants_deltas:
-                d_slot[n_deltas] = s
-                d_sign[n_deltas] = 1
-                d_row[n_deltas] = i
+                d_slot[u(n_deltas)] = s
+                d_sign[u(n_deltas)] = 1
+                d_row[u(n_deltas)] = i
             n_deltas += 1
             i += 1
     state[CELLS] = cells
@@ -136,54 +138,54 @@ def schedule_fifo(
     is_open = state[OPEN] == 1
     now = state[TIME]
     last = bound - 1
-    if n > 0 and sync[n - 1] > last:
-        last = sync[n - 1]
+    if n > 0 and sync[u(n - 1)] > last:
+        last = sync[u(n - 1)]
     words = slots.reshape(-1)
     while n_deltas < capacity:
-        next_start = sync[i] if i < n else INFINITY
-        next_end = q_end[head] if head < q_tail else INFINITY
+        next_start = sync[u(i)] if i < n else INFINITY
+        next_end = q_end[u(head)] if head < q_tail else INFINITY
         t = min(next_start, next_end)
         if t > last or t == INFINITY:
             break
         if not is_open or t != now:
             if is_open:
-                first = i_cell[n_instants - 1] if n_instants > 0 else 0
+                first = i_cell[u(n_instants - 1)] if n_instants > 0 else 0
                 for c in range(first, cells):
-                    c_alive[c] = slots[c_slot[c], ALIVE]
-                i_delta[n_instants] = n_deltas
-                i_cell[n_instants] = cells
+                    c_alive[u(c)] = slots[u(c_slot[u(c)]), ALIVE]
+                i_delta[u(n_instants)] = n_deltas
+                i_cell[u(n_instants)] = cells
                 n_instants += 1
             is_open = True
             now = t
             serial += 1
-        while i < n and sync[i] == t and n_deltas < capacity:
+        while i < n and sync[u(i)] == t and n_deltas < capacity:
             if i + AHEAD < n:
-                prefetch_word(words, SLOT_SIZE * slot[i + AHEAD])
-            s = slot[i]
-            if slots[s, STAMP] != serial:
-                slots[s, STAMP] = serial
-                c_slot[cells] = s
-                c_time[cells] = t
+                prefetch_word(words, SLOT_SIZE * slot[u(i + AHEAD)])
+            s = slot[u(i)]
+            if slots[u(s), STAMP] != serial:
+                slots[u(s), STAMP] = serial
+                c_slot[u(cells)] = s
+                c_time[u(cells)] = t
                 cells += 1
-            slots[s, ALIVE] += 1
-            d_slot[n_deltas] = s
-            d_sign[n_deltas] = 1
-            d_row[n_deltas] = base + i
+            slots[u(s), ALIVE] += 1
+            d_slot[u(n_deltas)] = s
+            d_sign[u(n_deltas)] = 1
+            d_row[u(n_deltas)] = base + i
             n_deltas += 1
             i += 1
-        while head < q_tail and q_end[head] == t and n_deltas < capacity:
+        while head < q_tail and q_end[u(head)] == t and n_deltas < capacity:
             if head + AHEAD < q_tail:
-                prefetch_word(words, SLOT_SIZE * q_slot[head + AHEAD])
-            s = q_slot[head]
-            if slots[s, STAMP] != serial:
-                slots[s, STAMP] = serial
-                c_slot[cells] = s
-                c_time[cells] = t
+                prefetch_word(words, SLOT_SIZE * q_slot[u(head + AHEAD)])
+            s = q_slot[u(head)]
+            if slots[u(s), STAMP] != serial:
+                slots[u(s), STAMP] = serial
+                c_slot[u(cells)] = s
+                c_time[u(cells)] = t
                 cells += 1
-            slots[s, ALIVE] -= 1
-            d_slot[n_deltas] = s
-            d_sign[n_deltas] = -1
-            d_row[n_deltas] = head
+            slots[u(s), ALIVE] -= 1
+            d_slot[u(n_deltas)] = s
+            d_sign[u(n_deltas)] = -1
+            d_row[u(n_deltas)] = head
             n_deltas += 1
             head += 1
     done = n_deltas < capacity
@@ -220,24 +222,24 @@ def schedule_counts(
     is_open = state[OPEN] == 1
     now = state[TIME]
     last = bound - 1
-    if n > 0 and sync[n - 1] > last:
-        last = sync[n - 1]
+    if n > 0 and sync[u(n - 1)] > last:
+        last = sync[u(n - 1)]
     words = slots.reshape(-1)
     done = False
     while cells < limit:
-        next_start = sync[i] if i < n else INFINITY
-        next_end = q_end[head] if head < q_tail else INFINITY
+        next_start = sync[u(i)] if i < n else INFINITY
+        next_end = q_end[u(head)] if head < q_tail else INFINITY
         t = min(next_start, next_end)
         if t > last or t == INFINITY:
             done = True
             break
         if not is_open or t != now:
             if is_open:
-                first = i_cell[n_instants - 1] if n_instants > 0 else 0
+                first = i_cell[u(n_instants - 1)] if n_instants > 0 else 0
                 for c in range(first, cells):
-                    c_alive[c] = slots[c_slot[c], ALIVE]
-                i_delta[n_instants] = 0
-                i_cell[n_instants] = cells
+                    c_alive[u(c)] = slots[u(c_slot[u(c)]), ALIVE]
+                i_delta[u(n_instants)] = 0
+                i_cell[u(n_instants)] = cells
                 n_instants += 1
             is_open = True
             now = t
@@ -248,40 +250,40 @@ def schedule_counts(
             # whether it has an entry of the run. An entry holds minus the slot's rows before the run until it is over.
             serial += 1
             run = q_tail
-            end = t + duration if duration != 0 else other[i]
-            while i < n and sync[i] == t:
+            end = t + duration if duration != 0 else other[u(i)]
+            while i < n and sync[u(i)] == t:
                 if i + AHEAD < n:
-                    prefetch_word(words, SLOT_SIZE * slot[i + AHEAD])
-                s = slot[i]
-                stamp = slots[s, STAMP]
+                    prefetch_word(words, SLOT_SIZE * slot[u(i + AHEAD)])
+                s = slot[u(i)]
+                stamp = slots[u(s), STAMP]
                 if stamp != serial:
                     if stamp < instant:
                         if cells == limit:
                             break
-                        c_slot[cells] = s
-                        c_time[cells] = t
+                        c_slot[u(cells)] = s
+                        c_time[u(cells)] = t
                         cells += 1
-                    slots[s, STAMP] = serial
-                    q_end[q_tail] = end
-                    q_slot[q_tail] = s
-                    q_count[q_tail] = -slots[s, ALIVE]
+                    slots[u(s), STAMP] = serial
+                    q_end[u(q_tail)] = end
+                    q_slot[u(q_tail)] = s
+                    q_count[u(q_tail)] = -slots[u(s), ALIVE]
                     q_tail += 1
-                slots[s, ALIVE] += 1
+                slots[u(s), ALIVE] += 1
                 i += 1
             for entry in range(run, q_tail):
-                q_count[entry] += slots[q_slot[entry], ALIVE]
-        while head < q_tail and q_end[head] == t:
+                q_count[u(entry)] += slots[u(q_slot[u(entry)]), ALIVE]
+        while head < q_tail and q_end[u(head)] == t:
             if head + AHEAD < q_tail:
-                prefetch_word(words, SLOT_SIZE * q_slot[head + AHEAD])
-            s = q_slot[head]
-            if slots[s, STAMP] < instant:
+                prefetch_word(words, SLOT_SIZE * q_slot[u(head + AHEAD)])
+            s = q_slot[u(head)]
+            if slots[u(s), STAMP] < instant:
                 if cells == limit:
                     break
-                slots[s, STAMP] = instant
-                c_slot[cells] = s
-                c_time[cells] = t
+                slots[u(s), STAMP] = instant
+                c_slot[u(cells)] = s
+                c_time[u(cells)] = t
                 cells += 1
-            slots[s, ALIVE] -= q_count[head]
+            slots[u(s), ALIVE] -= q_count[u(head)]
             head += 1
     state[OPEN] = 1 if is_open else 0
     state[TIME] = now
