@@ -17,7 +17,8 @@ and comes back as 0.0.
 
 Invariants: the table is at most half full; the places of released keys are closed at once, so it holds
 nothing but living keys; the bytes of released keys are dropped when the arena would grow. So memory is
-bounded by the most keys ever alive together. Cost: 12 ns per row for an int64 key, 55 ns for a short string.
+bounded by the most keys ever alive together. Cost: 12 ns per row for an int64 key, 1.5 ns where there are few of them
+(`recent_keys`), 55 ns for a short string.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from squill.engine.hashing import (
     supports,
 )
 from squill.engine.kernels import key_table as kernels
+from squill.engine.recent_keys import MOST_KEYS, RecentKeys
 
 __all__ = ["KeyTable", "supports"]
 
@@ -97,6 +99,7 @@ class KeyTable:
         self._table = _empty_table(2 * _FIRST_SLOTS)
         self._hashes = np.zeros(0, dtype=np.uint64)
         self._free = np.empty(0, dtype=np.int32)
+        self._recent = RecentKeys() if isinstance(self._keys, _WordKeys) and len(self.dtypes) == 1 else None
         self._grow_slots(_FIRST_SLOTS)
 
     @property
@@ -124,6 +127,15 @@ class KeyTable:
         """How many bytes each slot's key has; -1 for a slot without a key, -2 for null."""
         return read_only(self._bytes_form().lengths)
 
+    @property
+    def _single_words(self) -> Int64s:
+        assert isinstance(self._keys, _WordKeys)
+        return self._keys.words.reshape(-1)
+
+    @property
+    def _saw_null(self) -> bool:
+        return isinstance(self._keys, _WordKeys) and self._keys.saw_null
+
     def _bytes_form(self) -> _ByteKeys:
         if not isinstance(self._keys, _ByteKeys):
             raise TypeError("keys of fixed width have no arena")
@@ -143,6 +155,24 @@ class KeyTable:
 
     def _look_up(self, columns: Sequence[pl.Series], hashes: Hashes | None, *, may_insert: bool) -> Slots:
         parts = self._parts(columns)
+        part, recent = parts[0], self._recent
+        if recent is None or not isinstance(part, Words) or part.has_nulls or self._saw_null:
+            return self._probe(parts, hashes, may_insert=may_insert)
+        out = np.empty(len(part.values), dtype=np.int32)
+        missed = recent.recall(part.values, self._single_words, out)
+        if missed == len(out):
+            out = self._probe(parts, hashes, may_insert=may_insert)
+            recent.remember(part.values, out)
+        elif missed:
+            rows = np.flatnonzero(out < 0)
+            part = part._replace(values=read_only(part.values[rows]), valid=part.valid[: len(rows)])
+            out[rows] = found = self._probe([part], None if hashes is None else hashes[rows], may_insert=may_insert)
+            recent.remember(part.values, found)
+        if self.live > MOST_KEYS:
+            self._recent = None
+        return out
+
+    def _probe(self, parts: list[Part], hashes: Hashes | None, *, may_insert: bool) -> Slots:
         key_hashes = hash_parts(parts) if hashes is None else read_only(hashes)
         out = np.empty(len(key_hashes), dtype=np.int32)
         keys = self._keys.prepare(parts)
@@ -207,6 +237,8 @@ class KeyTable:
         code, row = kernels.release_slots(given, self._table, self._hashes, self._keys.lengths, self._free, self._state)
         if code == kernels.BAD_SLOT:
             raise _no_key(given, row)
+        if self._recent is not None:
+            self._recent.forget(given, self._single_words)
 
     def gather(self, slots: Array, names: Sequence[str]) -> list[pl.Series]:
         """Return the key columns of living slots, in the table's types, under the given names.
