@@ -73,6 +73,17 @@ def touch(state, slots, slot, c_slot, c_time):
         state[CELLS] = c + 1
 
 
+@inlined
+def end_of_instant(sync, first, stop):
+    """Return where the rows that start with row `first` end, `stop` at the latest."""
+    if sync[u(stop - 1)] == sync[u(first)]:
+        return stop
+    end = first + 1
+    while sync[u(end)] == sync[u(first)]:
+        end += 1
+    return end
+
+
 @kernel
 def schedule_endless(
     sync, slot, bound, wants_deltas, state, slots, d_slot, d_sign, d_row, i_delta, i_cell, c_slot, c_time, c_alive
@@ -93,22 +104,23 @@ def schedule_endless(
                 n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, n_deltas, i_delta, i_cell)
             open_instant(state, t)
         serial = state[SERIAL]
-        while i < n and sync[u(i)] == t and n_deltas < capacity:
-            if i + AHEAD < n:
-                prefetch_word(words, SLOT_SIZE * slot[u(i + AHEAD)])
-            s = slot[u(i)]
-            if slots[u(s), STAMP] != serial:
-                slots[u(s), STAMP] = serial
-                c_slot[u(cells)] = s
+        end = end_of_instant(sync, i, min(n, i + capacity - n_deltas))
+        if wants_deltas:
+            for k in range(i, end):
+                d_slot[u(n_deltas + k - i)] = slot[u(k)]
+                d_sign[u(n_deltas + k - i)] = 1
+                d_row[u(n_deltas + k - i)] = k
+        for k in range(i, end):
+            prefetch_word(words, SLOT_SIZE * slot[u(min(k + AHEAD, n - 1))])
+            s = u(slot[u(k)])
+            if slots[s, STAMP] != serial:
+                slots[s, STAMP] = serial
+                c_slot[u(cells)] = slot[u(k)]
                 c_time[u(cells)] = t
                 cells += 1
-            slots[u(s), ALIVE] += 1
-            if wants_deltas:
-                d_slot[u(n_deltas)] = s
-                d_sign[u(n_deltas)] = 1
-                d_row[u(n_deltas)] = i
-            n_deltas += 1
-            i += 1
+            slots[s, ALIVE] += 1
+        n_deltas += end - i
+        i = end
     state[CELLS] = cells
     state[NEXT_ROW] = i
     done = i == n

@@ -15,7 +15,8 @@ from squill.time import INFINITY
 
 __all__ = ["BATCH_ROWS", "in_process"]
 
-BATCH_ROWS = DEFAULT_BATCH_ROWS
+BATCH_ROWS = 4 * DEFAULT_BATCH_ROWS
+"""Large steps are pushed in few pieces, each of which has its price; small ones end pieces anyway."""
 
 
 def in_process(root: Node, counted: Counted) -> Iterator[Step]:
