@@ -270,9 +270,31 @@ class KeyTable:
         >>> table.find([pl.Series([7, 8, 9])])
         array([ 0, -1,  1], dtype=int32)
         """
-        columns = self.gather(slots, [str(number) for number in range(len(self.dtypes))])
+        self._refill(self._columns(slots))
+
+    def keep_under(self, number_of: Array) -> Slots:
+        """Forget keys whose first column, a slot of another table, has no new number; return the slots that stay.
+
+        Examples
+        --------
+        >>> table = KeyTable([pl.Int32(), pl.Int64()])
+        >>> _ = table.slots([pl.Series([0, 1, 2], dtype=pl.Int32), pl.Series([7, 8, 9])])
+        >>> table.keep_under(np.array([-1, 1, 0]))
+        array([1, 2], dtype=int32)
+        >>> table.find([pl.Series([0], dtype=pl.Int32), pl.Series([9])])
+        array([1], dtype=int32)
+        """
+        numbers = number_of[self._columns(self.living)[0].to_numpy()]
+        kept = self.living[numbers >= 0]
+        self._refill([pl.Series(numbers[numbers >= 0].astype(np.int32)), *self._columns(kept)[1:]])
+        return kept
+
+    def _columns(self, slots: Array) -> list[pl.Series]:
+        return self.gather(slots, [str(number) for number in range(len(self.dtypes))])
+
+    def _refill(self, columns: Sequence[pl.Series]) -> None:
         self._clear()
-        if len(slots):
+        if len(columns[0]):
             self.slots(columns)
 
     def hash_of(self, slots: Array) -> Hashes:

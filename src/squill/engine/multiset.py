@@ -179,8 +179,12 @@ class Multisets:
         kernels.read_slots(self._state, rows, read_only(offsets), out)
         return offsets, out
 
-    def keep_slots(self, kept: Ints) -> None:
+    def keep_slots(
+        self, kept: NDArray[np.integer], number_of: Ints | None = None, strings: layout.ByteStrings | None = None
+    ) -> None:
         """Forget all but these slots, of which the i-th is slot i from now on.
+
+        Codes that are ids of `strings` have these new numbers.
 
         Examples
         --------
@@ -194,6 +198,9 @@ class Multisets:
         self._state = self._state._replace(arena=_empty_arena(_LEAST_SLOTS, _LEAST_WORDS))
         self._most_codes = 0
         self.ensure_slots(len(kept))
+        if strings is not None:
+            self.set_bytes(*strings)
+        codes = codes if number_of is None else number_of[codes]
         self.apply(np.repeat(np.arange(len(kept)), np.diff(offsets)), np.ones(len(codes), np.int8), codes)
 
     def save(self) -> dict[str, Ints]:

@@ -4,9 +4,6 @@ A code stands for a value and is ordered as the values are. Numbers, times and B
 (`WordCodes`). Anything else is interned: its code is the id of a byte string, and the multisets compare the
 bytes. Text and binary are their own bytes (`TextCodes`); other types, and whole rows, are encoded by
 `encode_rows`, and what belongs to an id is looked up in a store (`StoredCodes`, `RowCodes`).
-
-Ids live as long as a multiset or a waiting row holds them. All rows of a push have entered the multisets
-when the push is over, so `Interned.settle` then releases exactly the ids that no multiset holds.
 """
 
 from __future__ import annotations
@@ -18,25 +15,22 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from squill.engine.aggregation.interned import NOBODY, Interned
 from squill.engine.aggregation.schedule import Array, Column
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots
 from squill.engine.buffers import grown
 from squill.engine.columns import as_float64, as_int64, read_only, series_from, taken, valid_of
 from squill.engine.kernels import fold_order as kernels
-from squill.engine.kernels.multiset_blocks import ByteStrings
-from squill.engine.key_table import KeyTable
 from squill.engine.multiset import float_codes, float_values, uint64_codes, uint64_values
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
 from squill.engine.row_order import as_binary, encode_rows
 
-__all__ = ["Codes", "Interned", "RowCodes", "StoredColumn", "codes_for", "list_series"]
+__all__ = ["Codes", "RowCodes", "StoredColumn", "codes_for", "list_series"]
 
 SLACK = 65_536
 """How many dead stored rows are put up with before the store is compacted."""
-
-NOBODY = np.zeros(0, np.int64)
-"""The reference counts of codes that are plain numbers."""
 
 
 class Codes(Protocol):
@@ -49,6 +43,12 @@ class Codes(Protocol):
 
     def decode(self, name: str, codes: Array, valid: Array) -> pl.Series:
         """Return the values of codes, null where not valid."""
+
+    def keep_slots(self, kept: Array) -> Array | None:
+        """Let all that holds codes forget all but these slots; return the codes' new numbers.
+
+        None, and nobody is asked, where codes stand for themselves.
+        """
 
     def settle(self) -> None: ...
     def save(self) -> OperatorState: ...
@@ -92,6 +92,9 @@ class WordCodes:
             physical = uint64_values(codes)
         return series_from(name, physical, None if valid.all() else valid, self._dtype)
 
+    def keep_slots(self, kept: Array) -> Array | None:
+        return None
+
     def settle(self) -> None:
         pass
 
@@ -100,54 +103,6 @@ class WordCodes:
 
     def load(self, state: OperatorState) -> None:
         pass
-
-
-class Interned:
-    """Values with ids, released when nobody refers to them."""
-
-    def __init__(self, *dtypes: pl.DataType) -> None:
-        self.table = KeyTable(dtypes)
-        self.references = np.zeros(16, np.int64)
-        self._unsettled: list[Array] = []
-
-    def ids(self, *columns: pl.Series) -> Array:
-        """Return the id of each row; without a reference it lives until `settle`."""
-        ids = self.table.slots(columns)
-        self.references = grown(self.references, self.table.capacity)
-        self._unsettled.append(ids)
-        return ids
-
-    @property
-    def strings(self) -> ByteStrings:
-        lengths: Array = self.table.arena_length
-        return ByteStrings(self.table.arena, self.table.arena_start, lengths)
-
-    def note(self, ids: Array) -> None:
-        """Look at these ids again when the push is over."""
-        if len(ids):
-            self._unsettled.append(ids)
-
-    def settle(self) -> Array:
-        """Release the ids that nobody refers to, and return them."""
-        released = [NOBODY]
-        for ids in self._unsettled:
-            out = np.empty(len(ids), np.int64)
-            count = kernels.unreferenced(read_only(ids.astype(np.int64, copy=False)), self.references, out)
-            released.append(out[:count])
-        self._unsettled = []
-        gone = np.concatenate(released)
-        if len(gone):
-            self.references[gone] = 0
-            self.table.release(gone)
-        return gone
-
-    def save(self) -> OperatorState:
-        return {"table": self.table.save(), "references": self.references}
-
-    def load(self, state: OperatorState) -> None:
-        self.table.load(state["table"])
-        self.references = owned(state["references"])
-        self._unsettled = []
 
 
 class TextCodes:
@@ -167,6 +122,10 @@ class TextCodes:
         # Another slot's null row cannot be asked for: gather what is there, then spread it.
         there = self._ids.table.gather(codes[valid.view(np.bool_)], [name])[0]
         return _spread(there, valid)
+
+    def keep_slots(self, kept: Array) -> Array | None:
+        self._ids.keep_slots(kept)
+        return self._ids.number_of
 
     def settle(self) -> None:
         self._ids.settle()
@@ -261,11 +220,19 @@ class Stored:
         self._live -= len(ids)
         if self._rows > 2 * self._live + SLACK:
             living = np.flatnonzero(self._places)
-            rows = self._places[living]
-            for column in self.columns:
-                column.keep(rows)
+            self._keep_rows(self._places[living])
             self._places[living] = np.arange(1, len(living) + 1)
-            self._rows = len(living) + 1
+
+    def keep(self, ids: Array) -> None:
+        """Forget all but these ids, of which the i-th is id i from now on."""
+        self._keep_rows(self._places[ids])
+        self._places = grown(np.arange(1, len(ids) + 1), 16)
+        self._live = len(ids)
+
+    def _keep_rows(self, rows: Array) -> None:
+        for column in self.columns:
+            column.keep(rows)
+        self._rows = len(rows) + 1
 
     def save(self) -> OperatorState:
         columns = [column.save() for column in self.columns]
@@ -298,6 +265,10 @@ class StoredCodes:
 
     def decode(self, name: str, codes: Array, valid: Array) -> pl.Series:
         return self._column.gather(self._store.rows(codes, valid), name)
+
+    def keep_slots(self, kept: Array) -> Array | None:
+        self._store.keep(self._ids.keep_slots(kept))
+        return self._ids.number_of
 
     def settle(self) -> None:
         gone = self._ids.settle()
@@ -364,6 +335,18 @@ class RowCodes:
 
     def gather(self, column: StoredColumn, codes: Array, valid: Array | None = None, name: str = "") -> pl.Series:
         return column.gather(self._store.rows(codes, valid), name)
+
+    def keep_slots(self, kept: Array) -> None:
+        """Let all that holds codes forget all but these slots; `number_of` has the codes' new numbers."""
+        self.prefixes = grown(self.prefixes, self.interned.table.capacity)
+        ids = self.interned.keep_slots(kept)
+        self._store.keep(ids)
+        self.prefixes = at_slots(self.prefixes, ids)
+        self._fresh = self._current = NOBODY
+
+    @property
+    def number_of(self) -> Array:
+        return self.interned.number_of
 
     def settle(self) -> None:
         gone = self.interned.settle()

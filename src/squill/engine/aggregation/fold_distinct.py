@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from squill.engine.aggregation.fold_codes import Interned
 from squill.engine.aggregation.fold_nulls import NullFold
 from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
+from squill.engine.aggregation.interned import Interned
 from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots, renumbering
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only, series_from, valid_of
 from squill.engine.hashing import supports
@@ -50,6 +51,13 @@ class DistinctFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._counts = grown(self._counts, capacity)
+
+    def keep_slots(self, kept: Array) -> Array | None:
+        capacity = self._pairs.table.capacity
+        pairs = self._pairs.table.keep_under(renumbering(kept, len(self._counts)))
+        self._pairs.references = at_slots(self._pairs.references, pairs)
+        self._counts = at_slots(self._counts, kept)
+        return renumbering(pairs, capacity)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         out = np.empty(deltas.cells, np.int64)

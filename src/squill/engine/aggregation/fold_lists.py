@@ -7,14 +7,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from squill.engine.aggregation.fold_codes import Interned, RowCodes, list_series
+from squill.engine.aggregation.fold_codes import RowCodes, list_series
 from squill.engine.aggregation.fold_ranks import (
     CodeMultisets,
     absent_value,
+    kept_rows,
     rows_in_order,
     take_rows,
 )
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
+from squill.engine.aggregation.interned import Interned
 from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.columns import series_from, valid_of, values_and_valid_of
@@ -34,6 +36,7 @@ class RowLists:
 
     def __init__(self, interned: Interned) -> None:
         self._multisets = CodeMultisets(interned)
+        interned.holders.append(self._multisets)
 
     def ensure_slots(self, capacity: int) -> None:
         self._multisets.ensure_slots(capacity)
@@ -98,6 +101,9 @@ class CollectListFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         self._lists.ensure_slots(capacity)
 
+    def keep_slots(self, kept: Array) -> Array | None:
+        return kept_rows(self._codes, kept, owns=self._owns_codes)
+
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         pieces = []
         for _, offsets, codes in self._lists.run(deltas, columns[0], self.call, self._codes.prefixes):
@@ -138,6 +144,9 @@ class TopFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._lists.ensure_slots(capacity)
+
+    def keep_slots(self, kept: Array) -> Array | None:
+        return kept_rows(self._codes, kept, owns=True)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         pieces, prefixes, strings = [], self._codes.prefixes, self._codes.interned.strings

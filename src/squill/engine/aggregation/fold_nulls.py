@@ -28,8 +28,6 @@ class NullFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         pass
 
-    can_keep_slots = True
-
     def keep_slots(self, kept: Array) -> None:
         pass
 

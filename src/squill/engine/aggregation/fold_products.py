@@ -38,8 +38,6 @@ class FloatProductFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         self._state = grown(self._state, capacity)
 
-    can_keep_slots = True
-
     def keep_slots(self, kept: Array) -> None:
         self._state = at_slots(self._state, kept)
 

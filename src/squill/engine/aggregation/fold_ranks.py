@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from squill.engine.aggregation.fold_codes import NOBODY, Codes, Interned, RowCodes, codes_for
+from squill.engine.aggregation.fold_codes import Codes, RowCodes, codes_for
 from squill.engine.aggregation.fold_nulls import NullFold
 from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
+from squill.engine.aggregation.interned import NOBODY, Interned
 from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
 from squill.engine.belongs import at_slots
@@ -24,6 +25,7 @@ from squill.engine.buffers import Scratch, grown
 from squill.engine.columns import as_float64, read_only, series_from, valid_of
 from squill.engine.kernels import fold_order as kernels
 from squill.engine.kernels.arrange import CELL_SIZE, CHANGE_SIZE, GROUP_SIZE, arrange
+from squill.engine.kernels.multiset import apply_changes
 from squill.engine.multiset import Multisets
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
@@ -31,7 +33,9 @@ from squill.engine.row_starts import row_starts
 from squill.errors import InternalError
 from squill.plan.aggregates import BoundAggregate
 
-__all__ = ["ArrivalFold", "CodeMultisets", "Ordered", "RankFold", "absent_value", "rows_in_order", "take_rows"]
+__all__ = [
+    "ArrivalFold", "CodeMultisets", "Ordered", "RankFold", "absent_value", "kept_rows", "rows_in_order", "take_rows",
+]  # fmt: skip
 
 
 class CodeMultisets:
@@ -47,9 +51,23 @@ class CodeMultisets:
         self._multisets.ensure_slots(capacity)
         self._group_of = grown(self._group_of, capacity, None)
 
-    def keep_slots(self, kept: Array) -> None:
-        """Forget all but these slots, of which the i-th is slot i from now on; codes stand for themselves."""
-        self._multisets.keep_slots(kept)
+    def apply(self, deltas: Deltas, column: Column, call: object) -> None:
+        """Apply the deltas, of which nothing is read; `call` names, in an error, what they are for."""
+        changes, _, state = self.arguments(deltas, column, across_instants=True)
+        bad = apply_changes(state, changes)
+        if bad >= 0:
+            raise absent_value(call, changes, bad)
+
+    def held(self, slots: Array) -> Array:
+        """Return the codes that these slots hold."""
+        return self._multisets.read(slots)[1]
+
+    def keep_slots(self, kept: Array, interned: Interned | None = None) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on; ids have new numbers."""
+        if interned is None:
+            self._multisets.keep_slots(kept)
+        else:
+            self._multisets.keep_slots(kept, interned.number_of, interned.strings)
 
     def arguments(self, deltas: Deltas, column: Column, *, across_instants: bool) -> tuple[Any, ...]:
         """Make the state ready for these deltas; return the arguments that kernels begin with.
@@ -99,6 +117,8 @@ class Ordered:
         self._cells = np.empty(0, np.int64)
         self.sizes = np.empty(0, np.int64)
         self.valid = np.empty(0, np.uint8)
+        if interned is not None:
+            interned.holders.append(self)
 
     def ask(self, kind: int, share: float = 0.0) -> int:
         """Return the number under which `codes` gives what is at this position."""
@@ -122,19 +142,25 @@ class Ordered:
         else:
             self._multisets.ensure_slots(capacity)
 
-    @property
-    def can_keep_slots(self) -> bool:
-        """Codes that stand for something else are counted, and would have to be given back one by one."""
-        return self._interned is None
+    def held(self, slots: Array) -> Array:
+        """Return the codes that these slots hold, each as often as it is counted."""
+        if not self._is_running:
+            return self._multisets.held(slots)
+        slots = slots[self._counts[slots] > 0]
+        return np.concatenate([self._lows[slots], self._highs[slots]])
 
-    def keep_slots(self, kept: Array) -> None:
-        """Forget all but these slots, of which the i-th is slot i from now on."""
-        if self._is_running:
-            self._counts, self._lows, self._highs = (
-                at_slots(array, kept) for array in (self._counts, self._lows, self._highs)
-            )
-        else:
-            self._multisets.keep_slots(kept)
+    def keep_slots(self, kept: Array, interned: Interned | None = None) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on; ids have new numbers."""
+        if not self._is_running:
+            self._multisets.keep_slots(kept, interned)
+            return
+        self._counts, self._lows, self._highs = (
+            at_slots(array, kept) for array in (self._counts, self._lows, self._highs)
+        )
+        if interned is not None:
+            has_any = self._counts > 0
+            for codes in (self._lows, self._highs):
+                codes[has_any] = interned.number_of[codes[has_any]]
 
     def run(self, deltas: Deltas, column: Column, call: BoundAggregate) -> None:
         """Apply the deltas; leave the asked codes, how many values each finished cell has, and whether any."""
@@ -209,13 +235,13 @@ class RankFold(Fold):
         if self._owns:
             self._order.ensure_slots(capacity)
 
-    @property
-    def can_keep_slots(self) -> bool:  # type: ignore[override]
-        return self._order.can_keep_slots
-
-    def keep_slots(self, kept: Array) -> None:
-        if self._owns:
+    def keep_slots(self, kept: Array) -> Array | None:
+        if not self._owns:
+            return None
+        number_of = self._codes.keep_slots(kept)
+        if number_of is None:
             self._order.keep_slots(kept)
+        return number_of
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         if self._owns:
@@ -288,6 +314,13 @@ def take_rows(fold: Fold, codes: RowCodes, inputs: Sequence[pl.Series], batch: B
     codes.take(batch, [start, *inputs[own:]], trailing=trailing)
 
 
+def kept_rows(codes: RowCodes, kept: Array, *, owns: bool) -> Array:
+    """Forget the rows of all but these slots; return the codes' new numbers, which the owner, first of all, gives."""
+    if owns:
+        codes.keep_slots(kept)
+    return codes.number_of
+
+
 class ArrivalFold(Fold):
     """first(x), last(x): by start, then `order_by`, then the payload; nulls are skipped."""
 
@@ -319,6 +352,9 @@ class ArrivalFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         if self._owns:
             self._order.ensure_slots(capacity)
+
+    def keep_slots(self, kept: Array) -> Array | None:
+        return kept_rows(self._codes, kept, owns=self._owns_codes)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         if self._owns:

@@ -48,8 +48,6 @@ class RowCountFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         pass
 
-    can_keep_slots = True
-
     def keep_slots(self, kept: Array) -> None:
         pass
 
@@ -81,8 +79,6 @@ class CountFold(Fold):
     def ensure_slots(self, capacity: int) -> None:
         self._counts = grown(self._counts, capacity)
 
-    can_keep_slots = True
-
     def keep_slots(self, kept: Array) -> None:
         self._counts = at_slots(self._counts, kept)
 
@@ -112,8 +108,6 @@ class IntegerSumFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._sums = grown(self._sums, capacity)
-
-    can_keep_slots = True
 
     def keep_slots(self, kept: Array) -> None:
         self._sums = at_slots(self._sums, kept)
@@ -150,8 +144,6 @@ class DecimalSumFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._sums = grown(self._sums, capacity)
-
-    can_keep_slots = True
 
     def keep_slots(self, kept: Array) -> None:
         self._sums = at_slots(self._sums, kept)
@@ -223,8 +215,6 @@ class FloatSumFold(Fold):
 
     def ensure_slots(self, capacity: int) -> None:
         self._sums = grown(self._sums, capacity)
-
-    can_keep_slots = True
 
     def keep_slots(self, kept: Array) -> None:
         self._sums = at_slots(self._sums, kept)

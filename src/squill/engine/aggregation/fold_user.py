@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from squill.engine.aggregation.fold_lists import RowLists
-from squill.engine.aggregation.fold_ranks import rows_in_order, take_rows
+from squill.engine.aggregation.fold_ranks import CodeMultisets, kept_rows, rows_in_order, take_rows
 from squill.engine.aggregation.fold_sums import delta_arguments
 from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_fold
 from squill.engine.aggregation.schedule import Column, Deltas
@@ -205,6 +205,11 @@ class ChangeFold(Fold):
                 new[:held] = old
             self._states = larger
 
+    def keep_slots(self, kept: Array) -> Array | None:
+        self._states = [array[kept] for array in self._states]
+        self.ensure_slots(16)
+        return None
+
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
         at = np.full(2, -1)
         outputs = self._user.outputs(deltas.cells)
@@ -247,6 +252,9 @@ class RowFold(Fold):
     def rows(self, codes: Array) -> tuple[pl.Series, list[pl.Series]]:
         """Return the starts and the inputs of the rows with these codes."""
         return self._codes.gather(self._times, codes), [self._codes.gather(column, codes) for column in self._values]
+
+    def keep_slots(self, kept: Array) -> Array | None:
+        return kept_rows(self._codes, kept, owns=self._owns_codes)
 
     def settle(self) -> None:
         if self._owns_codes:
@@ -398,16 +406,22 @@ class PythonChangeFold(RowFold):
     def __init__(self, call: BoundAggregate, context: FoldContext) -> None:
         super().__init__(call, context)
         self._states: dict[int, Any] = {}
+        self._alive = CodeMultisets(self._codes.interned)
+        self._codes.interned.holders.append(self._alive)
 
     def ensure_slots(self, capacity: int) -> None:
-        pass
+        self._alive.ensure_slots(capacity)
+
+    def keep_slots(self, kept: Array) -> Array | None:
+        self._states = {i: self._states[slot] for i, slot in enumerate(kept.tolist()) if slot in self._states}
+        return super().keep_slots(kept)
 
     def run(self, deltas: Deltas, columns: Sequence[Column]) -> pl.Series:
+        self._alive.apply(deltas, columns[0], self.call)
         codes, valid = columns[0]
         taken = deltas.row[: deltas.count]
         counts = valid[taken].astype(np.bool_)
         codes, signs = codes[taken], deltas.sign[: deltas.count]
-        self._count(codes[counts], signs[counts])
         starts, inputs = self.rows(codes * counts)
         rows = list(zip(starts.to_list(), *(series.to_list() for series in inputs), strict=True))
         values: list[object] = []
@@ -421,11 +435,6 @@ class PythonChangeFold(RowFold):
             if i < deltas.instants:
                 values += [self._value(deltas, c) for c in range(len(values), int(deltas.instant_cell[i]))]
         return _python_series(self.call, values)
-
-    def _count(self, codes: Array, signs: Array) -> None:
-        references = self._codes.interned.references
-        np.add.at(references, codes, signs)
-        self._codes.interned.note(codes[references[codes] == 0])
 
     def _change(self, slot: int, comes: Any, row: tuple[Any, ...]) -> None:
         user = functions_of(self.call)
@@ -442,11 +451,12 @@ class PythonChangeFold(RowFold):
         return result_of(self.call, state, deltas.cell_time[cell])
 
     def save(self) -> OperatorState:
-        return {**super().save(), "states": dict(self._states)}
+        return {**super().save(), "states": dict(self._states), "alive": self._alive.save()}
 
     def load(self, state: OperatorState) -> None:
         super().load(state)
         self._states = dict(state["states"])
+        self._alive.load(state["alive"])
 
 
 @register_fold("user", "user_states", "user_merge")

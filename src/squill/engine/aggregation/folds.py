@@ -68,11 +68,11 @@ class Fold:
     def settle(self) -> None:
         """Give back what the rows that have left used; called once after each push."""
 
-    can_keep_slots: bool = False
-    """Whether `keep_slots` is there."""
+    def keep_slots(self, kept: Array) -> Array | None:
+        """Forget all but these slots, of which the i-th is slot i from now on.
 
-    def keep_slots(self, kept: Array) -> None:
-        """Forget all but these slots, of which the i-th is slot i from now on."""
+        Returns the new numbers of what is stored with rows, where that are codes; None where it stays as it is.
+        """
         raise NotImplementedError
 
     def save(self) -> OperatorState:

@@ -78,6 +78,10 @@ class GeneralSchedule(Schedule):
         self._free_count += size - old
 
     @property
+    def _stored(self) -> Sequence[Column]:
+        return self._columns
+
+    @property
     def rows_held(self) -> int:
         return len(self._row_slot) - self._free_count
 

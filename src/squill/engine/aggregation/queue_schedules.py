@@ -101,8 +101,7 @@ class FifoSchedule(QueueSchedule):
         base = self._append(batch, slots, columns)
         self.state[kernels.NEXT_ROW] = 0
         self._need_chunk(2 * len(sync) + 1)
-        values = self._queue[FIRST_VALUE:]
-        waiting = list(zip(values[::2], values[1::2], strict=True))
+        waiting = self._stored
         done = False
         while not done:
             self._room_for_cells()
@@ -112,6 +111,11 @@ class FifoSchedule(QueueSchedule):
             deltas = self._deltas(count, instants, waiting)
             yield deltas
             self._drop_finished_cells(deltas)
+
+    @property
+    def _stored(self) -> Sequence[Column]:
+        values = self._queue[FIRST_VALUE:]
+        return list(zip(values[::2], values[1::2], strict=True))
 
     def _append(self, batch: Batch | None, slots: Array, columns: Sequence[Column]) -> int:
         n = len(slots)

@@ -132,9 +132,22 @@ class Schedule:
     def rows_held(self) -> int:
         return 0
 
-    def keep_slots(self, kept: Array) -> None:
-        """Forget all but these slots, of which the i-th is slot i from now on."""
+    def keep_slots(self, kept: Array, number_of: Sequence[Array | None] = ()) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on.
+
+        `number_of` has the new numbers of codes for each column of those that are stored, None for other values.
+        """
         self._keep_rows(renumbering(kept, len(self.slots)))
+        if self._stored:
+            for (values, valid), numbers in zip(self._stored, number_of, strict=True):
+                if numbers is not None:
+                    # A code that is not valid may stand for nothing.
+                    values[:] = np.where(valid, numbers[np.where(valid, values, 0)], 0)
+
+    @property
+    def _stored(self) -> Sequence[Column]:
+        """The columns of the rows that wait, in arrays that may be longer: what is not valid means nothing."""
+        return ()
 
     def _keep_rows(self, number_of: Array) -> None:
         """Forget what is of slots without a number, and give the others theirs."""

@@ -139,12 +139,12 @@ class AggregateOperator(Operator):
         (mine,) = belongs
         if mine is None:
             return True
-        kept = self._keys.keep(mine) if all(fold.can_keep_slots for fold in self._folds) else None
+        kept = self._keys.keep(mine)
         if kept is None:
             return False
-        self._schedule.keep_slots(kept)
-        for fold in self._folds:
-            fold.keep_slots(kept)
+        numbers = [fold.keep_slots(kept) for fold in self._folds]
+        of_columns = zip(self._folds, numbers, strict=True)
+        self._schedule.keep_slots(kept, [number_of for fold, number_of in of_columns for _ in fold.columns])
         self._output.keep_open(self._schedule.slots, self.demand)
         self._ensure_slots(self._keys.capacity)
         return True

@@ -15,21 +15,10 @@ import squill as sq
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.testing import LiveTest, ScriptedFailure, scripted
+from tests.unit.runtime.live.keyed import KEYED
 
+pytestmark = pytest.mark.filterwarnings("ignore:(aggregate aggregate_fn|sq.aggregate_fn without)")
 SCHEMA = {"t": pl.Int64, "u": pl.Int64, "k": pl.Int64, "x": pl.Int64}
-KEYED: dict[str, Callable[[Stream], Stream]] = {
-    "windows": lambda s: s.hopping_window(20, 5).aggregate(n=sq.count(), m=sq.max("x")),
-    "running": lambda s: s.with_duration(None).aggregate(n=sq.sum("x")),
-    "sessions": lambda s: s.session_window(6).aggregate(n=sq.count()),
-    "last three": lambda s: s.count_window(3).aggregate(n=sq.sum("x")),
-    "chop": lambda s: s.session_window(6).chop(4),
-    "stitch": lambda s: s.with_duration(10).stitch(),
-    "distinct": lambda s: s.with_duration(9).distinct(),
-    "shifted": lambda s: s.shift(7).point_at_end(),
-    "with itself": lambda s: s.with_duration(8).join(s.shift(3).rename({"x": "y"})),
-    "exists": lambda s: s.with_duration(8).where_not_exists(s.where(sq.col("x") > 4).with_duration(3)),
-    "latest": lambda s: s.asof_join(s.where(sq.col("x") > 4).select(y=sq.col("x"))),
-}
 
 
 def rows(step: int) -> list[dict[str, int]]:
@@ -72,8 +61,8 @@ def held(query: Callable[[Stream], Stream], shards: list[int]) -> tuple[int, int
         for step, count in enumerate(shards):
             if step:
                 test.restart(shards=count)
-            keys = list(range(20_000))
-            many = {"t": [5 * step] * 20_000, "u": [5 * step + 90] * 20_000, "k": keys, "x": keys}
+            keys = list(range(8_000))
+            many = {"t": [5 * step] * 8_000, "u": [5 * step + 90] * 8_000, "k": keys, "x": keys}
             test.push("clicks", many)
             test.step()
         return test.progress.state_rows, sum(test.progress.state_bytes.values())

@@ -12,7 +12,8 @@ import squill as sq
 from squill.errors import PlanError
 from squill.runtime.live import share
 from squill.testing import LiveTest, scripted
-from tests.unit.runtime.live.test_live_division import KEYED, SCHEMA, by_key, rows
+from tests.unit.runtime.live.keyed import KEYED
+from tests.unit.runtime.live.test_live_division import SCHEMA, by_key, rows
 
 WHOLE = 1 << 30
 
