@@ -17,6 +17,7 @@ from squill.engine.kernels.edges import open_and_close
 from squill.engine.key_table import KeyTable
 from squill.engine.operator import Belongs, OperatorState
 from squill.engine.owned import owned
+from squill.engine.time_queue import TimeQueue
 from squill.errors import InternalError
 from squill.time import INFINITY
 
@@ -84,6 +85,14 @@ class OpenEvents:
         """Throw out open events that do not belong here."""
         entries = self.open_entries
         self.forget(entries[~belongs(self.entries.columns(entries))])
+
+    def keep_waiting(self, queue: TimeQueue, belongs: Belongs) -> None:
+        """Throw out events that do not belong here; all that there are wait in this queue, by entry."""
+        waiting = queue.pop_until(INFINITY)
+        if waiting is not None:
+            stays = belongs(self.entries.columns(waiting.other))
+            queue.add(waiting.filter(stays))
+            self.forget(waiting.other[~stays])
 
     def forget(self, entries: Array) -> None:
         """Throw out events, of those that are open all equal ones; their ends will not come."""

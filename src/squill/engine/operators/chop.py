@@ -159,11 +159,7 @@ class ChopOperator(Operator):
         if mine is not None:
             # It must: an event whose end goes elsewhere would be refused as endless.
             self._rest.keep(mine)
-            waiting = self._cuts.pop_until(INFINITY)
-            if waiting is not None:
-                stays = mine(self._open.entries.columns(waiting.other))
-                self._cuts.add(waiting.filter(stays))
-                self._open.forget(waiting.other[~stays])
+            self._open.keep_waiting(self._cuts, mine)
         return True
 
     @property

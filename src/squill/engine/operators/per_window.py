@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from squill.engine.batch import Batch
 from squill.engine.expressions import time_series
 from squill.engine.grid_pieces import expand
 from squill.engine.open_events import OpenEvents
-from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.operator import Belongs, Operator, OperatorState, register
 from squill.engine.time_queue import TimeQueue
 from squill.engine.times import shifted
 from squill.errors import UnboundedResultError
@@ -72,6 +74,12 @@ class PerWindowOperator(Operator):
         self.clock = state["clock"]
         self._open.load(state["open"])
         self._due.load(state["due"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is not None:
+            self._open.keep_waiting(self._due, mine)
+        return True
 
     @property
     def state_rows(self) -> int:

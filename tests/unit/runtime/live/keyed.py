@@ -70,4 +70,5 @@ KEYED: dict[str, Callable[[Stream], Stream]] = {
     "own sums": lambda s: s.hopping_window(20, 5).aggregate(n=spread()),
     "own folds": lambda s: s.hopping_window(20, 5).aggregate(n=folded()),
     "own in Python": lambda s: s.hopping_window(20, 5).aggregate(n=longest(), first=sq.first("x")),
+    "per window": lambda s: s.hopping_window(20, 5).aggregate(n=sq.count()).per_window(),
 }
