@@ -13,7 +13,7 @@ import polars as pl
 from squill.engine.buffers import grown
 from squill.engine.hashing import hash_columns
 
-__all__ = ["Belongs", "at_slots", "renumbered_chains", "renumbering"]
+__all__ = ["Belongs", "along_chains", "at_slots", "renumbered_chains", "renumbering"]
 
 Array = npt.NDArray[Any]
 
@@ -60,6 +60,21 @@ def renumbering(kept: Array, capacity: int) -> Array:
 def renumbered_chains(ends: Array, number_of: Array) -> Array:
     """Return ends of chains, entries counted from 1 (0 is none), by the entries' new numbers."""
     return np.where(ends > 0, number_of[ends - 1] + 1, 0)
+
+
+def along_chains(entries: Array, following: Array, end: int) -> Array:
+    """Return the entries of the chains that begin with these; `end` is behind the last of each, and no entry.
+
+    Examples
+    --------
+    >>> along_chains(np.array([2, -1, 1]), np.array([-1, -1, 0]), end=-1)
+    array([2, 1, 0])
+    """
+    found = []
+    while len(entries := entries[entries != end]):
+        found.append(entries)
+        entries = following[entries]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def at_slots(array: Array, kept: Array) -> Array:

@@ -111,10 +111,20 @@ class OpenAnswers:
     def _compact(self) -> None:
         """Keep only the rows that are open, once most are not."""
         if self._held.is_wasteful(self._live):
-            answers = np.array(sorted(answer[1:3] for answer in self._open.values()), np.int64).reshape(-1, 2)
-            ids = np.repeat(answers[:, 0], answers[:, 1]) + _places(answers[:, 1])
-            self._held.keep(np.searchsorted(self._held_ids[: len(self._held)], ids))
-            self._held_ids = ids
+            self._keep_open()
+
+    def _keep_open(self) -> None:
+        answers = np.array(sorted(answer[1:3] for answer in self._open.values()), np.int64).reshape(-1, 2)
+        ids = np.repeat(answers[:, 0], answers[:, 1]) + _places(answers[:, 1])
+        self._held.keep(np.searchsorted(self._held_ids[: len(self._held)], ids))
+        self._held_ids = ids
+
+    def keep_slots(self, kept: Array) -> None:
+        """Forget the answers of all but these slots, of which the i-th is slot i from now on."""
+        self._open = {i: self._open[slot] for i, slot in enumerate(kept.tolist()) if slot in self._open}
+        self._live = sum(rows for _, _, rows, _ in self._open.values())
+        if len(self._held):  # what is told by number is held by who is told
+            self._keep_open()
 
     def save(self) -> OperatorState:
         return {

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from squill.engine.batch import Batch
 from squill.engine.operator import Belongs, OperatorState
 from squill.time import INFINITY
 
 __all__ = ["TimeQueue"]
+
+Array = npt.NDArray[Any]
 
 
 class TimeQueue:
@@ -50,6 +55,14 @@ class TimeQueue:
         """Throw out what does not belong here."""
         kept = [run.filter(belongs(run.columns)) for run in self._runs]
         self._runs = [run for run in kept if len(run)]
+
+    def keep_numbers(self, number_of: Array) -> None:
+        """Throw out what has no new number; of what these rows are, numbers say, which stand where ends do."""
+        waiting = self.pop_until(INFINITY)
+        if waiting is not None:
+            numbers = number_of[waiting.other]
+            stays = numbers >= 0
+            self.add(Batch(waiting.sync[stays], numbers[stays]))
 
     def save(self) -> OperatorState:
         return {"runs": list(self._runs)}

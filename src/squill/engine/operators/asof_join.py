@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import numpy.typing as npt
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
 from squill.engine.batch import Batch, Int64s
+from squill.engine.belongs import at_slots
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.expressions import Evaluator
 from squill.engine.kernels.asof import LATEST, NONE, PLACE, START, mark_ties, match_latest
 from squill.engine.open_events import OpenEvents
-from squill.engine.operator import EDGES, STARTS, OperatorState, register
+from squill.engine.operator import EDGES, STARTS, Belongs, OperatorState, register
 from squill.engine.owned import owned
 from squill.engine.pair_keys import PairKeys
 from squill.engine.row_order import sort_permutation
@@ -52,7 +54,8 @@ class AsofJoinOperator(AlignedOperator):
         self._kept_keys = 0
         self._left_has_ends = not node.left.properties.ends_known
         self._right_has_ends = not node.right.properties.ends_known
-        self._open = OpenEvents({})
+        # Of the rows that are open their keys, which say whose they are.
+        self._open = OpenEvents({name: node.left.schema[name] for name in node.matching.left_keys})
         self._match_of = np.full(16, NONE, np.int64)
 
     def demands_on(self, port: int) -> str:
@@ -169,6 +172,20 @@ class AsofJoinOperator(AlignedOperator):
         self._kept_keys = state["kept_keys"]
         self._open.load(state["open"])
         self._match_of = owned(state["match_of"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        found = self._keep_keys(self._keys, belongs)
+        if found is None:
+            return False
+        kept, number_of = found
+        self._latest = at_slots(grown(self._latest, len(number_of)), kept)
+        self._last_row = np.zeros(len(self._latest), np.int64)
+        self._kept_keys = self._keys.live
+        mine = belongs[LEFT]
+        assert mine is not None
+        self._open.keep(mine)
+        self._compact()
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots, renumbering
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.event_pairs import Conditions, check_points, pair_rows
 from squill.engine.instants import InstantBuffer, in_order
 from squill.engine.kernels import pairs as kernels
 from squill.engine.keyed import KeySlots
-from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.operator import STARTS, Belongs, Operator, OperatorState, register
 from squill.engine.owned import owned
 from squill.engine.row_store import RowStore
 from squill.engine.time_queue import TimeQueue
@@ -79,9 +82,12 @@ class ConsecutivePairsOperator(Operator):
 
     def _compact(self) -> None:
         if self._store.is_wasteful(self._keys.live):
-            alive = np.flatnonzero(self._slots[:, kernels.WAITING])
-            self._store.keep(self._slots[alive, kernels.WAITING] - 1)
-            self._slots[alive, kernels.WAITING] = np.arange(1, len(alive) + 1)
+            self._keep_waiting()
+
+    def _keep_waiting(self) -> None:
+        alive = np.flatnonzero(self._slots[:, kernels.WAITING])
+        self._store.keep(self._slots[alive, kernels.WAITING] - 1)
+        self._slots[alive, kernels.WAITING] = np.arange(1, len(alive) + 1)
 
     def _expire(self, reached: int) -> None:
         due = self._ends.pop_until(reached)
@@ -110,6 +116,20 @@ class ConsecutivePairsOperator(Operator):
         self._store.load(state["store"])
         self._instant.load(state["instant"])
         self._ends.load(state["ends"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is None:
+            return True
+        capacity = self._keys.capacity
+        kept = self._keys.keep(mine)
+        if kept is None:
+            return False
+        self._slots = at_slots(self._slots, kept)
+        self._keep_waiting()
+        self._instant.keep(mine)
+        self._ends.keep_numbers(renumbering(kept, capacity))
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch
+from squill.engine.belongs import along_chains, at_slots, renumbering
 from squill.engine.buffers import grown, room_for
 from squill.engine.columns import read_only, values_and_valid_of
 from squill.engine.detection.automaton import Automaton
@@ -19,7 +21,7 @@ from squill.engine.instants import InstantBuffer, in_order
 from squill.engine.kernels import detect as kernels
 from squill.engine.kernels.pairs import idle_slots
 from squill.engine.keyed import KeySlots
-from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.operator import STARTS, Belongs, Operator, OperatorState, register
 from squill.engine.owned import owned
 from squill.engine.time_queue import TimeQueue
 from squill.engine.times import refuse_beginningless, time_overflow
@@ -275,6 +277,35 @@ class DetectOperator(Operator):
             owned(array) for array in state["arrays"]
         )
         self._computed = self._functions.loaded(state["computed"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is None:
+            return True
+        capacity = self._keys.capacity
+        kept = self._keys.keep(mine)
+        if kept is None:
+            return False
+        self._instant.keep(mine)
+        self._ends.keep_numbers(renumbering(kept, capacity))
+        self._slots = at_slots(self._slots, kept)
+        self._keep_entries(along_chains(self._slots[:, kernels.HEAD], self._after, 0))
+        return True
+
+    def _keep_entries(self, entries: Array) -> None:
+        """Forget the instances of all but these entries, whose number is their place from now on."""
+        entries = np.append(0, entries)  # which ends all chains
+        number_of, count = renumbering(entries, len(self._position)), len(entries)
+        after, held = number_of[self._after[entries]], [array[entries] for array in self._computed]
+        kept = self._position[entries], self._first[entries], after, self._codes[entries]
+        self._slots[:, kernels.HEAD] = number_of[self._slots[:, kernels.HEAD]]
+        size = room_for(count + 1)
+        self._make_arena(size)
+        arena = self._position, self._first, self._after, self._codes, *self._computed
+        for new, old in zip(arena, (*kept, *held), strict=True):
+            new[:count] = old
+        self._state[kernels.FREE] = size - count  # the last ones are the first of the stack
+        self._captures.compact(self._codes, self._is_live())
 
     @property
     def state_rows(self) -> int:

@@ -158,8 +158,8 @@ class ExistsByIntervals(AlignedOperator):
         self._rows, self._rest = grown(rows, len(self._entries.start)), grown(rest, len(self._entries.start))
         self._heads = at_slots(grown(self._heads, len(slot_number)), kept)
         self._heads[:, LEFT] = renumbered_chains(self._heads[:, LEFT], number)
-        self._left_ends = _renumbered_ends(self._left_ends, number)
-        self._right_ends = _renumbered_ends(self._right_ends, slot_number)
+        self._left_ends.keep_numbers(number)
+        self._right_ends.keep_numbers(slot_number)
         return True
 
     @property
@@ -173,14 +173,3 @@ def _add_ends(queue: TimeQueue, ends: Array, numbers: Array) -> None:
         finite = ends != INFINITY
         ends, numbers = ends[finite], numbers[finite]
     queue.add(Batch(ends, numbers))
-
-
-def _renumbered_ends(queue: TimeQueue, number: Array) -> TimeQueue:
-    """Return what ends, without what has no number any more."""
-    renumbered = TimeQueue()
-    due = queue.pop_until(INFINITY)
-    if due is not None:
-        numbers = number[due.other].astype(np.int64)
-        stays = numbers >= 0
-        renumbered.add(Batch(due.sync[stays], numbers[stays]))
-    return renumbered

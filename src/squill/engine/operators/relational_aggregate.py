@@ -7,7 +7,7 @@ per key. It takes 1.6 times as long (10 M rows, 300 k keys, one core).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
@@ -16,7 +16,7 @@ from squill.engine.aggregation.folds import masked_inputs
 from squill.engine.aggregation.whole_sums import exact_sum, largest_magnitude
 from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
-from squill.engine.operator import Operator, OperatorState
+from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.errors import NumericOverflowError
 from squill.plan.aggregates import BoundAggregate
 from squill.plan.expression_text import serialise
@@ -266,6 +266,16 @@ class RelationalAggregateOperator(Operator):
         self._held = list(state["held"])
         if state["fold"] is not None:
             self._begin_fold().load(state["fold"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if self._fold is not None:
+            return self._fold.keep(belongs)
+        if mine is not None:
+            if not mine.can_ask(self._needed):
+                return False
+            self._held = [batch.filter(mine(batch.columns)) for batch in self._held]
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from squill.engine.batch import Batch
+from squill.engine.belongs import along_chains, at_slots, renumbered_chains
 from squill.engine.buffers import grown
 from squill.engine.columns import read_only
 from squill.engine.entries import Entries
@@ -12,7 +15,7 @@ from squill.engine.event_pairs import Conditions, check_points, pair_rows
 from squill.engine.instants import InstantBuffer, in_canonical_order
 from squill.engine.kernels import pairs as kernels
 from squill.engine.keyed import KeySlots
-from squill.engine.operator import STARTS, Operator, OperatorState, register
+from squill.engine.operator import STARTS, Belongs, Operator, OperatorState, register
 from squill.engine.owned import owned
 from squill.plan.nodes import Sessionize
 
@@ -87,6 +90,22 @@ class SessionizeOperator(Operator):
         self._slots = owned(state["slots"])
         self._entries.load(state["entries"])
         self._instant.load(state["instant"])
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is None:
+            return True
+        kept = self._keys.keep(mine)
+        if kept is None:
+            return False
+        self._slots = at_slots(self._slots, kept)
+        chains = [kernels.FIRST, kernels.LAST]
+        # Where nothing waits, the last one is that of a chain that is gone.
+        self._slots[self._slots[:, kernels.FIRST] == 0, kernels.LAST] = 0
+        entries = along_chains(self._slots[:, kernels.FIRST] - 1, self._entries.following, kernels.NONE)
+        self._slots[:, chains] = renumbered_chains(self._slots[:, chains], self._entries.keep(entries))
+        self._instant.keep(mine)
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
 from squill.engine.keyed import KeySlots
 from squill.engine.open_answers import OpenAnswers
-from squill.engine.operator import NUMBERED, Operator, OperatorState, register
+from squill.engine.operator import NUMBERED, Belongs, Operator, OperatorState, register
 from squill.engine.row_starts import row_starts
 from squill.engine.user_code import Call, UserCode
 from squill.engine.user_rows import UserRows
@@ -129,6 +130,19 @@ class SnapshotApplyOperator(Operator):
         self._schedule.load(state["schedule"])
         self._answers.load(state["answers"])
         self._ensure_slots()
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is None:
+            return True
+        kept = self._keys.keep(mine)
+        if kept is None:
+            return False
+        self._codes.keep_slots(kept)
+        self._schedule.keep_slots(kept, [self._codes.number_of])
+        self._answers.keep_slots(kept)
+        self._ensure_slots()
+        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from squill.engine.aggregation.empty_slots import EmptySlots
 from squill.engine.aggregation.schedule import Deltas
 from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
+from squill.engine.belongs import at_slots, renumbering
 from squill.engine.buffers import grown
 from squill.engine.kernels.schedule import ALIVE
 from squill.engine.kernels.stitch import stitch_instants
 from squill.engine.key_table import KeyTable
 from squill.engine.multiset import Multisets
-from squill.engine.operator import Operator, OperatorState, register
+from squill.engine.operator import Belongs, Operator, OperatorState, register
 from squill.engine.owned import owned
 from squill.engine.row_table import RowTable
 from squill.errors import InternalError
@@ -135,12 +137,36 @@ class StitchOperator(Operator):
         self._groups.load(state["groups"])
         self._group_in_use = owned(state["group_in_use"])
         self._schedule.load(state["schedule"])
-        self._alive = int(self._schedule.slots[:, ALIVE].sum())
+        self._count_alive()
         self._open_starts.load(state["open_starts"])
         self._ended.load(state["ended"])
         self._begun = owned(state["begun"])
         self._group_now = owned(state["group_now"])
         self._pending = owned(state["pending"])
+
+    def _count_alive(self) -> None:
+        self._alive = int(self._schedule.slots[:, ALIVE].sum())
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is None:
+            return True
+        self._ensure_slots()
+        slots, groups = self._table.capacity, self._groups.capacity
+        kept = self._table.keep(mine)
+        kept_groups = self._groups.keep_under(renumbering(kept, slots))
+        group_of = renumbering(kept_groups, groups)
+        self._schedule.keep_slots(kept, [group_of])
+        self._open_starts.keep_slots(kept_groups)
+        self._ended.keep_slots(kept)
+        self._group_in_use = at_slots(self._group_in_use, kept_groups)
+        self._begun = at_slots(self._begun, kept)
+        # Of a payload of which nothing begins it says nothing.
+        self._group_now = np.maximum(group_of[at_slots(self._group_now, kept)], 0)
+        self._pending[0] = self._begun.sum() + self._ended.read(np.arange(len(kept)))[0][-1]
+        self._count_alive()
+        self._ensure_slots()
+        return True
 
     @property
     def state_rows(self) -> int:

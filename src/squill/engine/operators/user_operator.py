@@ -9,6 +9,7 @@ together: before the rows of an instant, the timers up to it.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from squill.engine.codecs import decoded
 from squill.engine.instants import InstantBuffer, in_canonical_order
 from squill.engine.keyed import KeySlots
 from squill.engine.open_answers import OpenAnswers
-from squill.engine.operator import EDGES, NUMBERED, STARTS, Operator, OperatorState, register
+from squill.engine.operator import EDGES, NUMBERED, STARTS, Belongs, Operator, OperatorState, register
 from squill.engine.plain_state import NotPlainError, plain_copy
 from squill.engine.time_queue import TimeQueue
 from squill.engine.times import refuse_beginningless, time_overflow
@@ -272,6 +273,22 @@ class UserOperatorOperator(Operator):
             raise self._code.failed(error, call) from error
         return user
 
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is None:
+            return True
+        kept = self._keys.keep(mine)
+        if kept is None:
+            return False
+        for rows in (self._instant, self._ends, self._later):
+            rows.keep(mine)
+        slots = dict(enumerate(kept.tolist()))
+        self._objects = {i: self._objects[slot] for i, slot in slots.items() if slot in self._objects}
+        self._rows_alive = {i: self._rows_alive[slot] for i, slot in slots.items() if slot in self._rows_alive}
+        self._timers.keep_slots(kept)
+        self._answers.keep_slots(kept)
+        return True
+
     @property
     def state_rows(self) -> int:
         held = len(self._instant) + len(self._ends) + len(self._later) + len(self._answers)
@@ -322,6 +339,11 @@ class Timers:
                 del self._time_of[slot]
                 return t, slot
         return None
+
+    def keep_slots(self, kept: Array) -> None:
+        """Forget the times of all but these slots, of which the i-th is slot i from now on."""
+        self._time_of = {i: self._time_of[slot] for i, slot in enumerate(kept.tolist()) if slot in self._time_of}
+        self._rebuild()
 
     def save(self) -> OperatorState:
         return {"time_of": dict(self._time_of)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -9,7 +11,7 @@ import polars as pl
 from squill.engine.batch import Batch, Int64s
 from squill.engine.columns import as_int64
 from squill.engine.expressions import Evaluator
-from squill.engine.operator import STARTS, Operator, register
+from squill.engine.operator import STARTS, Belongs, Operator, register
 from squill.engine.times import refuse_beginningless, shifted, time_overflow
 from squill.errors import InputError
 from squill.plan.expressions import Expression
@@ -141,3 +143,6 @@ class AlterLifetimeOperator(WithDurationOperator):
     def load(self, state: dict[str, object]) -> None:
         self.clock = state["clock"]  # type: ignore[assignment]
         self._last = state["last"]  # type: ignore[assignment]
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        return True  # what it remembers is of no key

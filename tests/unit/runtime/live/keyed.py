@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -13,6 +13,52 @@ from squill.stream import Stream
 __all__ = ["KEYED"]
 
 TEXT = sq.col("x").cast(pl.String)
+PAIR = sq.pattern.seq(
+    sq.pattern.one(sq.col("x") < 4, a="x", b=TEXT), sq.pattern.star(sq.pattern.one(sq.col("x") != 4, c="x"))
+)
+
+
+class Counting:
+    """Base of the operators here: one number is all that they keep."""
+
+    schema: ClassVar[dict[str, Any]] = {"n": pl.Int64}
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def save(self) -> int:
+        return self.n
+
+    def load(self, state: int) -> None:
+        self.n = state
+
+
+class Running(Counting):
+    """The sum so far, five ticks after each instant with rows, for as long as the next one takes."""
+
+    lifetime = "until_next"
+    wake_at: int | None = None
+
+    def on_instant(self, t: int, starts: pl.DataFrame) -> None:
+        self.n += sum(starts["x"].to_list())
+        self.wake_at = t + 5
+
+    def on_time(self, t: int) -> dict[str, int]:
+        return {"n": self.n}
+
+
+class Alive(Counting):
+    """How many rows are alive, as intervals that begin later."""
+
+    lifetime = "interval"
+
+    def on_instant(self, t: int, starts: pl.DataFrame, ends: pl.DataFrame) -> dict[str, int]:
+        self.n += len(starts) - len(ends)
+        return {"n": self.n, "start": t + 2, "end": t + 7}
+
+
+def largest(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select(m=pl.col("x").max(), n=pl.len().cast(pl.Int64))
 
 
 def longest() -> Any:
@@ -70,5 +116,15 @@ KEYED: dict[str, Callable[[Stream], Stream]] = {
     "own sums": lambda s: s.hopping_window(20, 5).aggregate(n=spread()),
     "own folds": lambda s: s.hopping_window(20, 5).aggregate(n=folded()),
     "own in Python": lambda s: s.hopping_window(20, 5).aggregate(n=longest(), first=sq.first("x")),
+    "stitched sessions": lambda s: s.session_window(6).select("x").stitch(),
+    "patterns": lambda s: s.detect(PAIR, within=30),
+    "patterns without end": lambda s: s.detect(sq.pattern.seq(sq.col("x") < 4, sq.pattern.one(sq.col("x") > 3, a="x"))),
+    "latest of sessions": lambda s: s.session_window(6).asof_join(s.where(sq.col("x") > 4).select(y=TEXT)),
+    "latest lately": lambda s: s.asof_join(s.where(sq.col("x") > 4).select(y=sq.col("x")), tolerance=7),
+    "pairs": lambda s: s.with_duration(1).consecutive_pairs(),
+    "from start to end": lambda s: s.with_duration(1).sessionize(sq.col("x") < 4, sq.col("x") == 5),
     "per window": lambda s: s.hopping_window(20, 5).aggregate(n=sq.count()).per_window(),
+    "own operator": lambda s: s.operator(Running),
+    "own operator with ends": lambda s: s.operator(Alive),
+    "own function": lambda s: s.with_duration(11).snapshot_apply(largest),
 }

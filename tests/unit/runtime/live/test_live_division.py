@@ -68,7 +68,7 @@ def held(query: Callable[[Stream], Stream], shards: list[int]) -> tuple[int, int
         return test.progress.state_rows, sum(test.progress.state_bytes.values())
 
 
-@pytest.mark.parametrize("name", sorted(set(KEYED) - {"stitch", "latest"}))
+@pytest.mark.parametrize("name", KEYED)
 def test_parts_hold_together_what_the_whole_did(name: str) -> None:
     rows, size = held(KEYED[name], [2, 2])
     parts_rows, parts_size = held(KEYED[name], [2, 8])
