@@ -16,7 +16,7 @@ import polars as pl
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["file_size", "is_local", "matching_files", "open_file", "read_errors"]
+__all__ = ["file_size", "files_in_place", "is_local", "matching_files", "open_file", "read_errors"]
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = "*?["
@@ -74,6 +74,16 @@ def matching_files(text: str, suffixes: Collection[str]) -> list[str]:
     before, _, after = text.rpartition(inner.strip("/")) if inner.strip("/") in text else ("", "", "")
     before = before or text.partition("://")[0] + "://"
     return [before + path.lstrip("/") + after.lstrip("/") for path in files_of(system, inner, suffixes)]
+
+
+def files_in_place(folder: str, suffixes: Collection[str]) -> list[str]:
+    """Return the files in and below a local folder that have their final names, relative to it, in name order.
+
+    Where a name, that of a folder on the way included, begins with a dot or an underscore, somebody is still writing:
+    Spark moves its files out of ``_temporary`` once they are whole.
+    """
+    found = [Path(path).relative_to(folder) for path in _local_files(folder, suffixes)]
+    return [str(path) for path in found if not any(part.startswith((".", "_")) for part in path.parts)]
 
 
 def _local_files(text: str, suffixes: Collection[str]) -> list[str]:

@@ -6,7 +6,10 @@ record before any of it is read, so that an epoch that is tried again reads the 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +21,7 @@ from squill.engine.batch import Batch
 from squill.engine.ingress_push import Feed
 from squill.errors import InternalError, PlanError, SourceReadError
 from squill.plan.build.files import FORMATS, scan_files
-from squill.plan.build.locations import file_size, matching_files
+from squill.plan.build.locations import file_size, files_in_place
 from squill.plan.fragments import Fragment, sources_of
 from squill.plan.live import Partitions, PushedRows, StoredRows, WatchedFolder
 from squill.plan.nodes import FileSource, FrameSource, Source
@@ -106,7 +109,7 @@ class FolderInput:
     """Files that appear in a folder, in the order in which they were last written.
 
     A file is taken once, as it is when it is first seen; so it must be whole when it gets its name. Names that begin
-    with a dot or an underscore are of files that are being written.
+    with a dot or an underscore, those of folders too, are of files that are being written.
     """
 
     tells_offsets = False
@@ -131,10 +134,11 @@ class FolderInput:
         root = Path(self._live.path)
         try:
             if not root.is_dir():
-                raise FileNotFoundError(str(root))
-            found = [Path(path) for path in matching_files(str(root), FORMATS)]
-            whole = [path for path in found if not path.name.startswith((".", "_"))]
-            aged = [(path.stat().st_mtime_ns, str(path.relative_to(root))) for path in whole]
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            aged = []
+            for name in files_in_place(str(root), FORMATS):
+                with suppress(FileNotFoundError):  # removed since
+                    aged.append(((root / name).stat().st_mtime_ns, name))
         except OSError as error:
             raise SourceReadError(
                 f"stream {self._label!r}: the folder {str(root)!r} cannot be listed: {error.strerror or error}",
@@ -151,7 +155,7 @@ class FolderInput:
             return names[: self._live.files_per_epoch]
         total, count = 0, 0
         for name in names:
-            total += (Path(self._live.path) / name).stat().st_size
+            total += file_size(str(Path(self._live.path) / name))
             if count and total > EPOCH_BYTES:
                 break
             count += 1

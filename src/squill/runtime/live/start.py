@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 from squill.errors import PlanError
 from squill.plan.build.refresh import with_refreshed
 from squill.plan.build.sources import wall_seconds
+from squill.plan.live import WatchedFolder
 from squill.plan.node import Node
+from squill.plan.nodes.live import LiveSource
 from squill.plan.relayout import shards_in
 from squill.runtime.live.bootstrap import Bootstrap, KeptState
 from squill.runtime.live.driver import LiveDriver, plan_as_json
@@ -22,7 +25,7 @@ from squill.runtime.live.log import EpochLog, MemoryLog
 from squill.runtime.live.outside import Outside, World
 from squill.runtime.live.shards import shards_for
 from squill.runtime.live.share import checked_memory
-from squill.runtime.live.sinks import sink_for
+from squill.runtime.live.sinks import FolderSink, Sink, sink_for
 from squill.runtime.runtime import Runtime
 from squill.time import Duration
 
@@ -66,6 +69,7 @@ def prepare_live(
     if kept is not None:
         kept.check(plan, shards.root, emit, shards.before or shards_in(shards.root))
     chosen = sink_for(sink, runtime.session)
+    _refuse_own_answers(chosen, sources.values())
     with ExitStack() as held:
         if folder is None and (kept is not None or memory is not None or not runtime.keeps_state):
             folder = Path(tempfile.mkdtemp(prefix="squill-live-"))
@@ -109,6 +113,22 @@ def prepare_live(
             on_end=held.pop_all().close,
             outside=outside,
         )
+
+
+def _refuse_own_answers(sink: Sink, sources: Iterable[LiveSource]) -> None:
+    """Raise when an input is a folder in which the query's answers would appear, to be read as rows."""
+    if not isinstance(sink, FolderSink):
+        return
+    path = sink.path.resolve()
+    for source in sources:
+        if isinstance(source.live, WatchedFolder) and path.is_relative_to(source.live.path):
+            inside = path.relative_to(source.live.path).parts
+            if not any(part.startswith((".", "_")) for part in inside):
+                raise PlanError(
+                    f"start: the answers would appear in {str(path)!r}, where the input {source.label!r} takes its "
+                    "rows from",
+                    "give them a folder beside it, not in it.",
+                )
 
 
 def _checked(

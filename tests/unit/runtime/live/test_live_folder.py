@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.plan.build.locations import files_in_place
+from squill.runtime.live import inputs
 from squill.runtime.live.handle import LiveQuery
 from squill.runtime.live.inputs import FolderInput
 from squill.runtime.live.sinks import FolderSink
@@ -249,3 +251,38 @@ def test_an_input_forgets_nothing_before_the_commit_is_there(tmp_path: Path, mon
         query.wait()
         wanted = _windows(cluster.from_frame(rows, start="t")).collect(sort=True)
     assert _sorted(query.stable().frame).equals(wanted)
+
+
+def test_files_that_somebody_is_still_writing_are_left_alone(tmp_path: Path) -> None:
+    rows = _files(tmp_path / "in", 1)
+    for name in ("_temporary/0/part", ".staging/part", "_part"):
+        unfinished = tmp_path / "in" / f"{name}.parquet"
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(b"PAR1")
+    with sq.local(cores=1) as cluster:
+        clicks = cluster.stream(tmp_path / "in", start="t")
+        query = _windows(clicks).start(print, checkpoint=tmp_path / "ck", until_now=True, complete=False)
+        query.wait()
+    assert query.progress().rows == rows.height
+
+
+def test_a_file_that_is_removed_while_the_folder_is_listed_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = _files(tmp_path / "in", 2)
+    with sq.local(cores=1) as cluster:
+        clicks = cluster.stream(tmp_path / "in", start="t")
+        monkeypatch.setattr(inputs, "files_in_place", lambda *given: [*files_in_place(*given), "gone.parquet"])
+        query = _windows(clicks).start(print, checkpoint=tmp_path / "ck", until_now=True, complete=False)
+        query.wait()
+    assert query.progress().rows == rows.height
+
+
+def test_answers_in_the_folder_of_an_input_are_refused(tmp_path: Path) -> None:
+    _files(tmp_path / "in", 1)
+    with sq.local(cores=1) as cluster:
+        clicks = cluster.stream(tmp_path / "in", start="t")
+        for place in ("in", "in/out"):
+            with pytest.raises(sq.errors.PlanError, match=r"where the input 'in' takes its rows from\n.*beside it"):
+                _windows(clicks).start(sq.folder(str(tmp_path / place), format="ipc"), checkpoint=tmp_path / "ck")
+        assert not (tmp_path / "ck").exists()
