@@ -67,7 +67,9 @@ def _hash(node: Node) -> str:
     described = {
         entry.name: _describe(getattr(node, entry.name), ())
         for entry in fields(node)
-        if entry.name not in DATA and not entry.name.endswith("_id") and not _is_input(getattr(node, entry.name))
+        if entry.name not in (*DATA, *node.may_change)
+        and not entry.name.endswith("_id")
+        and not _is_input(getattr(node, entry.name))
     }
     whole = [type(node).__name__, described, _describe(node.schema, ()), _describe(node.time, ())]
     text = json.dumps(whole, sort_keys=True)

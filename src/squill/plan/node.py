@@ -27,6 +27,8 @@ class Node:
 
     keeps_state: ClassVar[bool] = True
     """False when every row is handled by itself, so that batches may be as large as memory likes."""
+    may_change: ClassVar[tuple[str, ...]] = ()
+    """Fields that may be others when saved state is gone on with."""
 
     @property
     def inputs(self) -> tuple[Node, ...]:

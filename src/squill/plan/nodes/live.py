@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from squill.plan.expressions import Expression
 from squill.plan.nodes.sources import KEEP_LATE, Disorder, FileSource, GivenSource, Source
@@ -18,6 +18,9 @@ class LiveSource(FileSource):
     ``live``        what the input is (see `squill.plan.live`).
     ``idle_after``  seconds without rows after which other inputs' time carries it along; None is never.
     """
+
+    # What is late is told by the clock of the checkpoint, whatever becomes of it and however long is waited now.
+    may_change: ClassVar[tuple[str, ...]] = ("disorder", "keep_late", "idle_after")
 
     live: Any = field(compare=False)
     live_id: int

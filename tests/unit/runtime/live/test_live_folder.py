@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -286,3 +287,28 @@ def test_answers_in_the_folder_of_an_input_are_refused(tmp_path: Path) -> None:
             with pytest.raises(sq.errors.PlanError, match=r"where the input 'in' takes its rows from\n.*beside it"):
                 _windows(clicks).start(sq.folder(str(tmp_path / place), format="ipc"), checkpoint=tmp_path / "ck")
         assert not (tmp_path / "ck").exists()
+
+
+def test_what_becomes_of_late_rows_may_change_when_a_query_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    out = str(tmp_path / "out")
+
+    def run(times: list[int], disorder: Any, *, complete: bool = False) -> LiveQuery:
+        file = tmp_path / "in" / f"{min(times)}.parquet"
+        pl.DataFrame({"t": times}).write_parquet(file)
+        clicks = cluster.stream(tmp_path / "in", start="t", disorder=disorder)
+        counted = clicks.query(lambda s: s.tumbling_window(10).count())
+        query = counted.start(out, checkpoint=tmp_path / "ck", until_now=True, complete=complete)
+        query.wait()
+        return query
+
+    with sq.local(cores=1) as cluster:
+        run([1, 40], sq.throw())
+        with pytest.raises(sq.errors.LateEventError):
+            run([20, 60], sq.throw())
+        assert run([20, 60], sq.drop()).late["start"].to_list() == [20]
+        # More patience brings back nothing that was let go before: the time is 60 and stays.
+        assert run([55, 61, 70], sq.drop(wait=30)).late["start"].to_list() == [55]
+        query = run([65, 99], sq.drop(wait=30), complete=True)
+    found = sorted(query.stable().frame.rows())
+    assert found == [(10, 20, 1), (50, 60, 1), (70, 80, 3), (80, 90, 1), (100, 110, 1)]
