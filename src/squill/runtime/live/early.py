@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from squill.engine.batch import Batch
 from squill.engine.speculation import difference
+from squill.errors import CheckpointError
 from squill.exchange.codec import decode, encode
 from squill.plan.node import Node
 from squill.runtime.stored_answer import sync_to_disk
@@ -42,4 +43,10 @@ class EarlyAnswers:
 
     def restore(self, path: str | None) -> None:
         """Take over what was remembered."""
-        self._given = None if path is None else decode(pa.py_buffer(Path(path).read_bytes()), self._node.schema)
+        try:
+            self._given = None if path is None else decode(pa.py_buffer(Path(path).read_bytes()), self._node.schema)
+        except (OSError, pa.ArrowException) as error:
+            raise CheckpointError(
+                f"start: {path!r} is damaged: {type(error).__name__}: {error}",
+                "restore the checkpoint folder from a copy.",
+            ) from error

@@ -109,7 +109,12 @@ class LiveQuery:
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
         self._rows = 0
-        self._progress = LiveProgress(epoch=driver.position.epoch, shards=driver.shards)
+        self._progress = LiveProgress(
+            epoch=driver.position.epoch,
+            shards=driver.shards,
+            clock=self._shown_clock(driver.clock),
+            late=self._late_counts(),
+        )
         self._late: dict[int, pl.DataFrame] = {}
         self._thread = threading.Thread(target=self._run, name="squill-live", daemon=True)
 
@@ -257,8 +262,11 @@ class LiveQuery:
                 state_bytes=done.state_bytes,
                 state_rows=done.state_rows,
                 loads=self._progress.loads + done.loads,
-                late={self._driver.sources[item].label: n for item, n in self._driver.position.late.items()},
+                late=self._late_counts(),
             )
+
+    def _late_counts(self) -> dict[str, int]:
+        return {self._driver.sources[item].label: n for item, n in self._driver.position.late.items()}
 
     def _shown_clock(self, clock: int) -> Any:
         source = self._driver.sources[0]

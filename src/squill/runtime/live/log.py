@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -192,7 +192,8 @@ class EpochLog(MemoryLog):
 
     def _found(self) -> tuple[Commit | None, list[tuple[EpochRecord, Commit]], EpochRecord | None]:
         numbers = sorted(int(item.name) for item in (self.folder / "commits").iterdir() if item.name.isdigit())
-        commits = [_read(self._commit_path(number), _commit_from) for number in numbers]
+        found = [_read(self._commit_path(number), _commit_from) for number in numbers]
+        commits = [self._with_paths(commit, lambda path: str(self.folder / path)) for commit in found]
         bases = [commit for commit in commits if commit.offsets is not None]
         base = bases[-1] if bases else None
         later = [commit for commit in commits if base is None or commit.number >= base.number]
@@ -220,11 +221,21 @@ class EpochLog(MemoryLog):
 
     def commit(self, commit: Commit) -> None:
         try:
-            _write(self._commit_path(commit.number), {**_commit_to(commit), "shards": self._plan["shards"]})
+            content = _commit_to(self._with_paths(commit, self._inside))
+            _write(self._commit_path(commit.number), {**content, "shards": self._plan["shards"]})
         except OSError as error:
             raise _unusable(self.folder, error) from error
         if commit.offsets is not None:
             self._prune(commit.number - KEPT)
+
+    def _inside(self, path: str) -> str:
+        """Return the path of a file of this folder from here: the folder may be moved, or be a copy."""
+        return str(Path(path).relative_to(self.folder)) if Path(path).is_relative_to(self.folder) else path
+
+    @staticmethod
+    def _with_paths(commit: Commit, changed: Callable[[str], str]) -> Commit:
+        files = tuple((changed(path), rows) for path, rows in commit.files)
+        return replace(commit, files=files, early=None if commit.early is None else changed(commit.early))
 
     def _prune(self, until: int) -> None:
         for name in ("epochs", "commits"):
