@@ -76,7 +76,8 @@ class RefreshedInput:
             rows = self._table().with_columns(pl.lit(MINUS_INFINITY).alias(BEGIN), pl.lit(None, pl.Int64).alias(END))
             return self._keep(rows.with_row_index(ROW).cast({ROW: pl.Int64}), 1, now, MINUS_INFINITY)
         assert self._looked is not None
-        if not self.last.time < time < INFINITY or (now - self._looked).total_seconds() < self._refresh.seconds:
+        # Below zero the clock on the wall was set back: nobody waits until it has caught up.
+        if not self.last.time < time < INFINITY or 0 <= (now - self._looked).total_seconds() < self._refresh.seconds:
             return None
         self._looked = now
         changed = changed_rows(self._rows(self.last.number), self._table(), time)

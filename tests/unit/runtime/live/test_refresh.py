@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from pathlib import Path
 from typing import Any
@@ -236,3 +237,13 @@ def test_what_cannot_be_read_again_is_refused(table: Path, tmp_path: Path) -> No
         dealt = cluster.scan(table, refresh="1s").reshard()
         with pytest.raises(PlanError, match=r"^start: rows of a table that is read again cannot be dealt out in turn"):
             stream.query(dealt, lambda s, r: s.join(r, on="k")).start(print)
+
+
+def test_a_clock_that_was_set_back_does_not_stop_the_readings(table: Path) -> None:
+    with LiveTest(named(table, 1), clicks(), now=dt.datetime(2030, 1, 1)) as test:
+        test.push("clicks", {"t": [1, 5], "k": [1, 1]})
+        test.step()
+        write(table, k1="A", k2="b")
+        test._world.pass_by(-365 * 86_400.0)
+        test.push("clicks", {"t": [6, 9], "k": [1, 1]})
+        assert sorted(test.step().rows()) == [(5, 6, 1, "A"), (6, 7, 1, "A")]
