@@ -15,7 +15,7 @@ from squill.engine.egress import result_frame
 from squill.engine.egress_changes import change_frame
 from squill.engine.state.belonging import Belonging
 from squill.engine.state.versions import Version, VersionedJournal, read_version
-from squill.errors import InternalError
+from squill.errors import ClusterError, InternalError
 from squill.exchange.flow import Halted
 from squill.plan.division import Division
 from squill.plan.fragments import Fragment
@@ -260,10 +260,16 @@ def _always() -> None:
 def write_answer(frame: pl.DataFrame, order: OutputOrder, shard: int) -> str:
     """Write rows under a name that no pattern for finished files matches."""
     path = Path(order.folder) / f".{order.stem}-{shard:04}-{os.urandom(4).hex()}.unfinished"
-    if order.format == "parquet":
-        # Like Spark's own files: what is written while others wait is not squeezed to the last.
-        frame.write_parquet(path, compression="snappy")
-    else:
-        frame.write_ipc(path)
-    sync_to_disk(path)
+    try:
+        if order.format == "parquet":
+            # Like Spark's own files: what is written while others wait is not squeezed to the last.
+            frame.write_parquet(path, compression="snappy")
+        else:
+            frame.write_ipc(path)
+        sync_to_disk(path)
+    except FileNotFoundError as error:
+        raise ClusterError(
+            f"start: the folder {order.folder!r}, to which the answer is written, is gone",
+            "bring it back, with what it held, and start again with the same checkpoint: it goes on where it was.",
+        ) from error
     return str(path)

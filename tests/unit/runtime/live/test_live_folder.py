@@ -312,3 +312,29 @@ def test_what_becomes_of_late_rows_may_change_when_a_query_goes_on(tmp_path: Pat
         query = run([65, 99], sq.drop(wait=30), complete=True)
     found = sorted(query.stable().frame.rows())
     assert found == [(10, 20, 1), (50, 60, 1), (70, 80, 3), (80, 90, 1), (100, 110, 1)]
+
+
+def test_a_folder_of_answers_that_vanishes_is_named_and_the_query_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    out, kept = tmp_path / "out", tmp_path / "kept"
+
+    def more(*times: int) -> None:
+        pl.DataFrame({"t": times}).write_parquet(tmp_path / "in" / f"{times[0]}.parquet")
+
+    more(1, 40)
+    with sq.local(cores=1) as cluster:
+        counted = cluster.stream(tmp_path / "in", start="t").query(lambda s: s.tumbling_window(10).count())
+        query = counted._prepared(
+            str(out), checkpoint=tmp_path / "ck", every=None, emit="closed", until_now=False, complete=True,
+            speculate=False, bootstrap=None, memory=None,
+        )  # fmt: skip
+        query.step()
+        out.rename(kept)
+        more(60)
+        with pytest.raises(sq.errors.ClusterError, match=r"out', to which the answer is written, is gone\n.*goes on"):
+            query.step()
+        query.leave()
+        kept.rename(out)
+        again = counted.start(str(out), checkpoint=tmp_path / "ck", until_now=True)
+        again.wait()
+    assert again.stable().frame.rows() == [(10, 20, 1), (50, 60, 1), (70, 80, 1)]
