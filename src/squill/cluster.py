@@ -23,6 +23,7 @@ from squill.plan.events import throw
 from squill.plan.expressions import IntoExpression
 from squill.plan.layout import Layout
 from squill.plan.live import Partitions, Refresh
+from squill.plan.node import Node
 from squill.plan.nodes import Disorder, FileSource, FrameSource
 from squill.plan.nodes.sources import KEEP_LATE
 from squill.plan.rewrite.parallelise import parallelise
@@ -310,7 +311,11 @@ class Cluster:
         """Return an ordinary query as one over the shards of this cluster, with the movements that it needs."""
         if not isinstance(stream, Stream):
             raise PlanError(f"{operator}: {type(stream).__name__} is not a Stream", "give sq.scan(…).where(…) ")
-        return ShardedStream(self, parallelise(stream._outside(), self.layout(), self.layout(1)))
+        return ShardedStream(self, self.spread(stream._outside()))
+
+    def spread(self, node: Node) -> Node:
+        """Return a plan over the shards of this cluster, with the movements that it needs."""
+        return parallelise(node, self.layout(), self.layout(1))
 
     def early_answers(
         self, stream: Stream, assignment: Any, *, coarsen: int | None, until: Any, ha: bool = False
@@ -325,7 +330,8 @@ class Cluster:
             until=until,
             ha=ha,
             runtime=self._runtime,
-            sharded=lambda node: parallelise(node, self.layout(), self.layout(1)),
+            sharded=self.spread,
+            spread=self.spread,
         )
 
     def _go_on(self, folder: RunFolder, order: Order) -> Resumed:

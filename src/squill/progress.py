@@ -50,17 +50,20 @@ def exponential(first: int, ratio: float) -> Assignment:
     return Exponential(first, float(ratio))
 
 
-def hashed(columns: str | Sequence[str], steps: int) -> Assignment:
+def hashed(
+    columns: str | Sequence[str], steps: int, *, together: str | Sequence[str] | None = None, trust: bool = False
+) -> Assignment:
     """Let the hash of columns choose one of `steps` steps: rows of equal values come together, in every input.
 
     It is the engine's own stable hash, so that a user's clicks and impressions come at the same step, in every run
-    and in every table. The order is as good as random.
+    and in every table. The order is as good as random. `together` promises that the rows of other columns come
+    together too, as in `columns`: an order's rows where customers are hashed.
     """
     names = names_of(columns, "progress.hashed")
     number = whole(steps, 1, "progress.hashed: steps", "")
     if number >= MOST_STEPS:
         raise PlanError(f"progress.hashed: steps is {steps}", f"give fewer than {MOST_STEPS}.")
-    return Hashed(names, number)
+    return Hashed(names, number, together=_together(together, "progress.hashed"), trust=trust)
 
 
 def stratified(key: str | Sequence[str], k: int) -> Assignment:
@@ -73,13 +76,33 @@ def at_start() -> Assignment:
     return AtStart()
 
 
-def columns(start: str, end: str | None = None) -> Assignment:
+def columns(
+    start: str, end: str | None = None, *, together: str | Sequence[str] | None = None, trust: bool = False
+) -> Assignment:
     """Take the progress points from columns: a row is there from `start` on, and no more from `end` on.
 
     Points are whole numbers from 0 on; a null end is none. A row that comes again is one more row. There is an answer
     for every point at which a row comes or goes.
+
+    `together` names columns by whose values the points were given: rows of equal values come at one point, in this
+    input and in all others that promise it, as an order and its lines do. Operators by such keys then keep the rows
+    of one point only. It is checked before the first answer, by a scan of these columns, unless you `trust` it.
+
+    >>> import squill as sq
+    >>> lines = sq.from_frame({"step": [0, 0, 1], "order": [7, 7, 9]}).group_aggregate("order", n=sq.count())
+    >>> [early.frame.rows() for early in lines.progressive(sq.progress.columns("step", together="order"))]
+    [[(7, 2)], [(7, 2), (9, 1)]]
     """
     (first,) = names_of(start, "progress.columns") if isinstance(start, str) else names_of(None, "progress.columns")
     if end is not None and not isinstance(end, str):
         raise PlanError(f"progress.columns: end={end!r} does not name a column", "give a name, or leave it out.")
-    return Columns(first, end)
+    if end is not None and together is not None:
+        raise PlanError(
+            f"progress.columns: together={together!r} beside end={end!r}",
+            "rows that leave again are needed until they do: leave one of the two out.",
+        )
+    return Columns(first, end, together=_together(together, "progress.columns"), trust=trust)
+
+
+def _together(given: object, operator: str) -> tuple[str, ...]:
+    return () if given is None else names_of(given, f"{operator}: together")

@@ -321,7 +321,13 @@ class ShardedStream:
         from squill.runtime.progressive.start import start_progressive
 
         return start_progressive(
-            self._ready(), assignment, coarsen=coarsen, until=until, ha=ha, runtime=self._cluster.runtime
+            self._ready(),
+            assignment,
+            coarsen=coarsen,
+            until=until,
+            ha=ha,
+            runtime=self._cluster.runtime,
+            spread=self._cluster.spread,
         )
 
     def to_spark(self) -> Any:

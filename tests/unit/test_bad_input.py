@@ -490,6 +490,20 @@ CASES: dict[str, Callable[[], object]] = {
     "progressive_unequal_hash_steps": lambda: two_tables().progressive(
         {"clicks": sq.progress.hashed("u", 3), "users": sq.progress.hashed("u", 4)}
     ),
+    "progress_together_by_no_columns": lambda: sq.progress.columns("p", together=[]),
+    "progress_together_beside_an_end": lambda: sq.progress.columns("p", "q", together="u"),
+    "progressive_together_by_a_wrong_column": lambda: sampled({"p": [1], "u": [1]}).progressive(
+        sq.progress.columns("p", together="v")
+    ),
+    "progressive_together_by_lists": lambda: sampled({"p": [1], "u": [[1]]}).progressive(
+        sq.progress.columns("p", together="u")
+    ),
+    "progressive_together_by_other_types": lambda: two_tables().progressive(
+        {"clicks": sq.progress.hashed("u", 3, together="x"), "users": sq.progress.hashed("u", 3, together="name")}
+    ),
+    "progressive_not_together": lambda: next(
+        sampled({"p": [1, 2], "u": [5, 5]}).distinct().progressive(sq.progress.columns("p", together="u"))
+    ),
     "progressive_over_time_by_rows": lambda: stream().progressive(sq.progress.rows(1)),
     "progressive_over_time_ungrouped": lambda: stream().count().progressive(sq.progress.hashed("customer", 3)),
     "progressive_pushed": lambda: sq.source({"t": pl.Int64}, start="t").progressive(sq.progress.rows(1)),

@@ -35,7 +35,7 @@ from squill.plan.nodes import (
 )
 from squill.plan.rewrite.parallelise import LEFT, MAY_BE_COPIED, RIGHT
 
-__all__ = ["Carried", "MeetError", "after", "carried_columns", "check_apart"]
+__all__ = ["Carried", "MeetError", "after", "behind", "carried_columns", "check_apart"]
 
 Names = frozenset[str]
 Carried = tuple[Names, ...]
@@ -82,21 +82,39 @@ def after(node: Node, inputs: list[Carried | None]) -> Carried | None:
 
     Raise when rows of different steps meet in it.
     """
-    if isinstance(node, TwoInputs):
-        return _of_pairs(node, *inputs)
-    if isinstance(node, Union):
-        return _of_union(inputs)
-    (before,) = inputs
-    if before is None:
+    _check_node(node, inputs)
+    return behind(node, inputs)
+
+
+def behind(node: Node, inputs: list[Carried | None]) -> Carried | None:
+    """Return the same of a node in which rows of different steps are known not to meet."""
+    if all(item is None for item in inputs):
         return None
+    if isinstance(node, TwoInputs):
+        return _shown(node, *inputs)
+    if isinstance(node, Union):
+        known = [item for item in inputs if item is not None]
+        return tuple(frozenset.intersection(*names) for names in zip(*known, strict=True))
+    (before,) = inputs
+    assert before is not None
     assert isinstance(node, UnaryNode)
-    if isinstance(node, KEYED):
-        keys = frozenset(node.keys)
-        if not all(names & keys for names in before):
-            raise MeetError(f"its keys are {', '.join(node.keys) or 'none'}")
-    elif isinstance(node, (Distinct, Stitch)) and not all(before):
-        raise MeetError("it compares rows that no longer have them")
     return _kept(node, before)
+
+
+def _check_node(node: Node, inputs: list[Carried | None]) -> None:
+    if all(item is None for item in inputs):
+        return
+    if isinstance(node, TwoInputs):
+        _check_pairs(node, *inputs)
+    elif isinstance(node, Union):
+        if None in inputs:
+            raise MeetError("it unites them with rows that every step has")
+    elif isinstance(node, KEYED):
+        keys = frozenset(node.keys)
+        if not all(names & keys for names in inputs[0] or ()):
+            raise MeetError(f"its keys are {', '.join(node.keys) or 'none'}")
+    elif isinstance(node, (Distinct, Stitch)) and not all(inputs[0] or ()):
+        raise MeetError("it compares rows that no longer have them")
 
 
 def _kept(node: UnaryNode, before: Carried) -> Carried:
@@ -109,27 +127,15 @@ def _kept(node: UnaryNode, before: Carried) -> Carried:
     return tuple(names & set(node.schema) for names in before)
 
 
-def _of_union(inputs: list[Carried | None]) -> Carried | None:
-    known = [item for item in inputs if item is not None]
-    if not known:
-        return None
-    if len(known) < len(inputs):
-        raise MeetError("it unites them with rows that every step has")
-    return tuple(frozenset.intersection(*names) for names in zip(*known, strict=True))
-
-
-def _of_pairs(node: TwoInputs, left: Carried | None, right: Carried | None) -> Carried | None:
-    if left is None and right is None:
-        return None
+def _check_pairs(node: TwoInputs, left: Carried | None, right: Carried | None) -> None:
     if left is None or right is None:
         if (LEFT if left is None else RIGHT) not in MAY_BE_COPIED[type(node)](node):
             raise MeetError("it would find rows without a match in every step")
-    else:
-        pairs = list(zip(node.matching.left_keys, node.matching.right_keys, strict=True))
-        for one, other in zip(left, right, strict=True):
-            if not any(a in one and b in other for a, b in pairs):
-                raise MeetError(f"rows match by {node.matching}")
-    return _shown(node, left, right)
+        return
+    pairs = list(zip(node.matching.left_keys, node.matching.right_keys, strict=True))
+    for one, other in zip(left, right, strict=True):
+        if not any(a in one and b in other for a, b in pairs):
+            raise MeetError(f"rows match by {node.matching}")
 
 
 def _shown(node: TwoInputs, left: Carried | None, right: Carried | None) -> Carried:

@@ -8,7 +8,7 @@ else the files; a frame is one): row j of split s of S is number j·S + s, so th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import polars as pl
@@ -24,6 +24,7 @@ __all__ = [
     "Exponential",
     "Fractions",
     "Hashed",
+    "Promising",
     "Rows",
     "Stratified",
     "assignment_from",
@@ -74,6 +75,11 @@ class Assignment:
         """How many steps there are even where no row comes."""
         return 0
 
+    @property
+    def order(self) -> Assignment:
+        """The assignment without what is promised of it: rows come in the same order."""
+        return self
+
     def check(self, columns: Schema, where: str) -> None:
         """Raise when the columns of rows do not fit; `where` says whose they are."""
         for name in self.columns:
@@ -84,13 +90,41 @@ class Assignment:
             check_key_type(where, name, columns[name])
 
     def to_values(self) -> dict[str, Any]:
-        """Return it as plain values, which `assignment_from` understands.
+        """Return it as plain values, which `assignment_from` understands; promises are not among them.
 
         >>> Hashed(("user",), 4).to_values()
         {'kind': 'Hashed', 'names': ['user'], 'steps': 4}
         """
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {"kind": type(self).__name__, **values}
+        return {"kind": type(self).__name__, **{name: values[name] for name in values if name not in PROMISES}}
+
+
+PROMISES = ("together", "trust")
+
+
+@dataclass(frozen=True)
+class Promising(Assignment):
+    """Base: rows of equal values in the columns `together` come at one point, in every input that promises it.
+
+    ``trust``  nobody checks it.
+    """
+
+    together: tuple[str, ...] = field(default=(), kw_only=True)
+    trust: bool = field(default=False, kw_only=True)
+
+    @property
+    def order(self) -> Assignment:
+        return replace(self, together=(), trust=False)
+
+    def check(self, columns: Schema, where: str) -> None:
+        super().check(columns, where)
+        for name in self.together:
+            columns.require(name, f"{where}: together")
+            check_key_type(f"{where}: together", name, columns[name])
+
+    @property
+    def _promise(self) -> str:
+        return f"; together by {', '.join(self.together)}" if self.together else ""
 
 
 @dataclass(frozen=True)
@@ -129,7 +163,7 @@ class Exponential(Assignment):
 
 
 @dataclass(frozen=True)
-class Hashed(Assignment):
+class Hashed(Promising):
     """The step is decided by the stable hash of the columns: equal values come together, in every input."""
 
     names: tuple[str, ...]
@@ -148,7 +182,7 @@ class Hashed(Assignment):
         self._check_keys(columns, where)
 
     def __str__(self) -> str:
-        return f"hashed({', '.join(self.names)}; {self.steps} steps)"
+        return f"hashed({', '.join(self.names)}; {self.steps} steps{self._promise})"
 
 
 @dataclass(frozen=True)
@@ -179,7 +213,7 @@ class AtStart(Assignment):
 
 
 @dataclass(frozen=True)
-class Columns(Assignment):
+class Columns(Promising):
     """The rows say it themselves: their first point and, where there is a column for it, their end (null: none)."""
 
     leaves_gaps: ClassVar[bool] = True
@@ -207,7 +241,7 @@ class Columns(Assignment):
                 )
 
     def __str__(self) -> str:
-        return f"columns({', '.join(self.columns)})"
+        return f"columns({', '.join(self.columns)}{self._promise})"
 
 
 KINDS: dict[str, type[Assignment]] = {

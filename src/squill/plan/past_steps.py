@@ -13,16 +13,19 @@ only, as long as they pass such operators, and stay for good behind the last of 
           join(on=[order])                 and the rows of one step
             progress_source(...)           rows are alive at one step
 
-Rows that every step has, those of a dimension, are not touched.
+Rows that every step has, those of a dimension, are not touched. What decides the step may also be a promise
+(`sq.progress.columns(..., together=...)`): each of the two is a function of some columns, the same in all inputs that
+have it. An operator may go by either, and behind it the other still holds, as pairs and groups have one step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from squill.plan.apart import Carried, MeetError, after
-from squill.plan.assignment import AtStart, Hashed
+from squill.plan.apart import Carried, MeetError, after, behind
+from squill.plan.assignment import AtStart, Hashed, Promising
 from squill.plan.node import Node, walk
 from squill.plan.nodes import (
     Aggregate,
@@ -48,8 +51,10 @@ PASSING = (MapBatches, Move, Select, SelectMany, Split, Union, Where)
 
 MIXED: Final = "mixed"
 """Of rows of which nothing is known: those of different steps may meet."""
-Confined = Carried | None | str
-"""Which columns carry the hashed ones, None of rows that every step has, or `MIXED`."""
+Deciding = Mapping[str, Carried]
+"""By what decides the step, a hash or a promise, which columns carry those that it goes by."""
+Confined = Deciding | None | str
+"""What decides the step of rows, None of rows that every step has, or `MIXED`."""
 
 
 def forget_past_steps(root: Node) -> Node:
@@ -78,7 +83,7 @@ def join_by_step(root: Node) -> Node:
         if (
             not isinstance(node, Join)
             or not isinstance(original, Join)
-            or not isinstance(confined[id(original)], tuple)
+            or not isinstance(confined[id(original)], Mapping)
         ):
             return node
         whole = [side for side in ("left", "right") if confined[id(getattr(original, side))] is None]
@@ -98,31 +103,62 @@ def _confined_nodes(root: Node, *, only_brief: bool) -> dict[int, Confined]:
 
 def _confined(node: Node, inputs: list[Confined]) -> Confined:
     if isinstance(node, ProgressSource):
-        if isinstance(node.assignment, AtStart):
-            return None
-        is_hashed = isinstance(node.assignment, Hashed)
-        return tuple(frozenset([name]) & set(node.schema) for name in node.assignment.columns) if is_hashed else MIXED
+        return None if isinstance(node.assignment, AtStart) else dict(_deciding(node)) or MIXED
     if not inputs or not isinstance(node, (*FORGETTING, *PASSING)):
         return MIXED
     known = [item for item in inputs if not isinstance(item, str)]
     if len(known) < len(inputs):
         return MIXED
-    try:
-        return after(node, known)
-    except MeetError:
+    sizes = {kind: len(names) for item in known if item is not None for kind, names in item.items()}
+    if not sizes:
+        return None
+    by_kind = {
+        kind: [None if item is None else item.get(kind, (frozenset(),) * size) for item in known]
+        for kind, size in sizes.items()
+    }
+    apart = {kind for kind, carried in by_kind.items() if _is_apart(node, carried)}
+    if not apart:
         return MIXED
+    found = {
+        kind: behind(node, carried if kind in apart else _of_one_side(carried)) for kind, carried in by_kind.items()
+    }
+    return {kind: carried for kind, carried in found.items() if carried is not None}
+
+
+def _of_one_side(inputs: list[Carried | None]) -> list[Carried | None]:
+    """Return what is known of one side of pairs that do not match by it: values of both must not be mixed."""
+    if None in inputs or len(inputs) == 1:
+        return inputs
+    kept = next((place for place, item in enumerate(inputs) if all(item or ())), 0)
+    return [item if place == kept else tuple(frozenset[str]() for _ in item or ()) for place, item in enumerate(inputs)]
+
+
+def _deciding(node: ProgressSource) -> Iterator[tuple[str, Carried]]:
+    assignment = node.assignment
+    if isinstance(assignment, Hashed):
+        yield "hash", tuple(frozenset([name]) & set(node.schema) for name in assignment.names)
+    if isinstance(assignment, Promising) and assignment.together:
+        yield "promise", tuple(frozenset([name]) & set(node.schema) for name in assignment.together)
+
+
+def _is_apart(node: Node, inputs: list[Carried | None]) -> bool:
+    try:
+        after(node, inputs)
+    except MeetError:
+        return False
+    return True
 
 
 def _brief(nodes: list[Node], confined: dict[int, Confined]) -> set[int]:
     """Return the nodes whose rows are to be alive at one step: those that forget, and what leads to them."""
     brief: set[int] = set()
     for node in reversed(nodes):
-        if not isinstance(confined[id(node)], tuple):
+        if not isinstance(confined[id(node)], Mapping):
             continue
         if isinstance(node, FORGETTING):
             brief.add(id(node))
         if id(node) in brief:
-            brief.update(id(item) for item in node.inputs if isinstance(confined[id(item)], tuple))
+            brief.update(id(item) for item in node.inputs if isinstance(confined[id(item)], Mapping))
     return brief
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from squill.errors import PlanError, UnsupportedOperatorError
 from squill.plan.assignment import Assignment, Hashed, whole
 from squill.plan.build.checks import NO_KEY_TYPES
+from squill.plan.build.together import check_promises_agree
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.nodes.movement import Move, Split
@@ -35,7 +36,7 @@ class ProgressInput:
     @property
     def in_order(self) -> bool:
         """Whether the rows are stored in just this order."""
-        return _stored_order(self.source) == self.assignment
+        return _stored_order(self.source) == self.assignment.order
 
     def over_progress(self, source: Source, coarsen: int, tally: Any = None) -> ProgressSource:
         """Return rows of the input, which `source` reads, with progress in the place of time."""
@@ -71,6 +72,7 @@ def inputs_of(root: Node, given: Any) -> list[ProgressInput]:
     for name, source in named.items():
         chosen[name].check(source.columns, f"progressive: {chosen[name]} of the input {name!r}")
     _check_hashes_agree(named, chosen)
+    check_promises_agree(named, chosen)
     return [ProgressInput(name, source, chosen[name]) for name, source in named.items()]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
@@ -15,6 +16,7 @@ from squill.plan.apart import check_apart
 from squill.plan.assignment import AtStart, Columns, Hashed
 from squill.plan.build.confidence import has_intervals, with_intervals
 from squill.plan.build.progress import ProgressInput, check_coarsen, inputs_of, over_progress
+from squill.plan.build.together import broken_promise, promised_together, promises_broken
 from squill.plan.explain import explain
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node, walk
@@ -32,6 +34,7 @@ from squill.runtime.progressive.points import Counted
 from squill.runtime.progressive.provenance import ProvenanceOf
 from squill.runtime.progressive.status import Watch
 from squill.runtime.progressive.temporal import by_steps
+from squill.runtime.progressive.whole import whole_answer
 from squill.runtime.runtime import Runtime
 
 __all__ = ["start_progressive"]
@@ -41,6 +44,12 @@ IN_ORDER = "the inputs are stored in the order of progress: an answer costs the 
 
 
 def _first_cost(inputs: list[ProgressInput]) -> str:
+    promised = ", ".join(item.name for item in promised_together(inputs))
+    checked = f"\nbefore, one scan of {promised} checks that rows come together as promised" if promised else ""
+    return _sorting_cost(inputs) + checked
+
+
+def _sorting_cost(inputs: list[ProgressInput]) -> str:
     others = [item.name for item in inputs if not item.in_order]
     if not others:
         return IN_ORDER
@@ -60,10 +69,12 @@ def start_progressive(
     ha: bool = False,
     runtime: Runtime | None = None,
     sharded: Callable[[Node], Node] = lambda node: node,
+    spread: Callable[[Node], Node] = lambda node: node,
 ) -> EarlyAnswers:
     """Return the early answers of a plan, which runs in this process or, sharded, on a runtime.
 
-    `sharded` puts the plan onto shards, where it is not yet: once its inputs have their progress.
+    `sharded` puts the plan onto shards, where it is not yet: once its inputs have their progress. `spread` does so with
+    what else is to be asked of the inputs.
     """
     if not isinstance(ha, bool):
         raise PlanError(f"progressive: ha is {ha!r}", "give True or False.")
@@ -78,7 +89,8 @@ def start_progressive(
     inputs = inputs_of(node, assignment)
     _check_points(inputs)
     if all(item.source.lifetime is None for item in inputs):
-        return _relational(node, inputs, step, checked, runtime, sharded, ha=ha)
+        promised = partial(_check_promised, promised_together(inputs), runtime, spread)
+        return _relational(node, inputs, step, checked, runtime, sharded, promised, ha=ha)
     return _temporal(node, inputs, step, checked, runtime, sharded)
 
 
@@ -97,6 +109,14 @@ def _check_points(inputs: list[ProgressInput]) -> None:
                 points_of(piece)
 
 
+def _check_promised(promised: list[ProgressInput], runtime: Runtime | None, spread: Callable[[Node], Node]) -> None:
+    if not promised:
+        return
+    broken = whole_answer(spread(promises_broken(promised)), runtime)
+    if broken.height:
+        raise broken_promise(promised, broken.sort(broken.columns).row(0))
+
+
 def _relational(
     node: Node,
     inputs: list[ProgressInput],
@@ -104,6 +124,7 @@ def _relational(
     until: Any,
     runtime: Runtime | None,
     sharded: Callable[[Node], Node],
+    check_promised: Callable[[], None],
     *,
     ha: bool,
 ) -> EarlyAnswers:
@@ -111,6 +132,7 @@ def _relational(
     watch = Watch()
 
     def steps() -> Iterator[Step]:
+        check_promised()
         counted_plan, counted = _counted(plan)
         if runtime is None:
             return in_process(counted_plan, counted)

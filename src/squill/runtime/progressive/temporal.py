@@ -13,26 +13,20 @@ import numpy as np
 import polars as pl
 
 from squill.engine.batch import Int64s
-from squill.engine.compile import compile_plan
-from squill.engine.egress import CollectSink
 from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
 from squill.engine.progress.points import points_of
 from squill.engine.progress.tally import Tally
-from squill.engine.run import default_rows, drive
 from squill.plan.assignment import STEP, AtStart
 from squill.plan.build.progress import ProgressInput, placed_again
 from squill.plan.expressions import column
-from squill.plan.fragments import fragments_of
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Select
 from squill.plan.rebuild import substitute
-from squill.plan.rewrite import rewrite
 from squill.plan.schema import Schema
-from squill.runtime.answer import CollectAnswer
-from squill.runtime.collect import answer_frame
 from squill.runtime.progressive.answers import Step
 from squill.runtime.progressive.points import Counted
 from squill.runtime.progressive.store import DIFF
+from squill.runtime.progressive.whole import whole_answer
 from squill.runtime.runtime import Runtime
 
 __all__ = ["by_steps"]
@@ -54,18 +48,8 @@ def by_steps(
         changes: list[pl.DataFrame] = []
         if point == 0 or any(item.has_rows_at(point) for item in dealt.values()):
             plan = sharded(substitute(bare, partial(_of_step, dealt, point)))
-            changes = [_answer(plan, runtime).with_columns(pl.lit(1, pl.Int64).alias(DIFF))]
+            changes = [whole_answer(plan, runtime).with_columns(pl.lit(1, pl.Int64).alias(DIFF))]
         yield Step(point=point, changes=changes, fraction=counted.fraction(point), is_final=point == points[-1])
-
-
-def _answer(plan: Node, runtime: Runtime | None) -> pl.DataFrame:
-    if runtime is not None:
-        fragments = fragments_of(plan)
-        return answer_frame(runtime.run(fragments, CollectAnswer()), fragments)
-    node = rewrite(plan)
-    sink = CollectSink(node)
-    drive(compile_plan(node, sink), default_rows(node))
-    return sink.frame()
 
 
 def _of_step(dealt: dict[int, _Dealt], point: int, node: Node) -> Node | None:
