@@ -42,7 +42,8 @@ PIECE_ROWS = 1 << 20
 def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]:
     """Yield the rows in the order of their first progress point, and how far that has come."""
     files = {path: _FileEnd(_files(source), path) for path in _files(source).paths}
-    pieces = sorted(_pieces(source, files), key=lambda piece: piece[0])
+    pieces = [piece for piece in _pieces(source, files) if _last_point(source, files, piece[1]) >= source.wanted]
+    pieces.sort(key=lambda piece: piece[0])
     bounds = earliest_later([low for low, _ in pieces])
     held: list[Batch] = []
     for number, batches in enumerate(_read_ahead(_Rows(source, files), [part for _, part in pieces])):
@@ -146,6 +147,12 @@ def _pieces(source: ProgressSource, files: dict[str, _FileEnd]) -> Iterator[tupl
         joined = part
     if joined is not None:
         yield files[joined.path or ""].step(joined.offset), joined
+
+
+def _last_point(source: ProgressSource, files: dict[str, _FileEnd], part: NumberedPart) -> int:
+    """Return the point at which the last row of a piece comes."""
+    step = files[part.path or ""].step(part.offset + (part.rows or 1) - 1)
+    return step // source.coarsen * source.coarsen
 
 
 def _read_ahead(rows_of: _Rows, parts: Sequence[NumberedPart]) -> Iterator[list[Batch]]:

@@ -44,6 +44,8 @@ class ProgressSource(Source):
     ``tally``    is told when how many rows come and go, once all are read.
     ``in_order`` whether the rows are stored in this order, with their steps.
     ``brief``    whether the rows are alive at their own step only: those of later ones never meet them.
+    ``wanted``   the point from which on rows are wanted; where they are stored in order, none before it is read that
+                 can be left out.
     """
 
     source: Source
@@ -56,6 +58,7 @@ class ProgressSource(Source):
     tally: Any = field(default=None, compare=False)
     in_order: bool = False
     brief: bool = False
+    wanted: int = 0
 
     @cached_property
     def schema(self) -> Schema:

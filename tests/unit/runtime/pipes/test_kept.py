@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from squill.engine.progress import arrivals
 from squill.plan.assignment import Assignment
 from squill.plan.fragments import ShardedPlan, fragments_of
 from squill.plan.schema import Schema
+from squill.runtime.shard import read_split
 from squill.runtime.spark.pipes.job import PipeJob
 from squill.runtime.spark.pipes.kept import KeptInbox, KeptLog, kept_fragments, kept_of
 from squill.runtime.spark.pipes.member import _MemberPorts
@@ -169,6 +171,34 @@ def test_a_query_that_is_broken_off_gives_every_answer_once(
         assert early.frame.drop("total", "most").equals(other.frame.drop("total", "most"))
         for name in ("total", "most"):
             assert early.frame[name].to_list() == pytest.approx(other.frame[name].to_list(), rel=1e-9)
+
+
+def test_rows_stored_in_order_are_read_on_from_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "SMALL_STEP", 1)
+    monkeypatch.setattr("squill.engine.egress_progress.LEAST_ROWS", 20)
+    monkeypatch.setattr("squill.runtime.machine.LEAST_ROWS", 16)
+    monkeypatch.setattr("squill.runtime.machine.MAILBOX_ROWS", 16)
+    wanted: list[int] = []
+
+    def read(split: Any, rows: int) -> Iterator[Batch]:
+        wanted.append(split.wanted)
+        return read_split(split, rows)
+
+    monkeypatch.setattr("squill.runtime.spark.pipes.member.read_split", read)
+    with sq.local(cores=2) as local:
+        local.from_frame(rows_of().collect()).to_storage(tmp_path / "rows", progress=GIVEN["hashed"])
+    query = sums(sq.scan(str(tmp_path / "rows")))
+    runtime = PipedRuntime(2, 2)
+    runtime.folder = tmp_path
+    found = []
+    with sq.Cluster(runtime) as cluster:
+        for early in query.progressive(on=cluster, ha=True):
+            found.append(early.frame.select("g", "n").rows())
+            if early.progress == 5:
+                runtime.break_off.set()
+    assert found == [early.frame.select("g", "n").rows() for early in query.progressive()]
+    assert wanted[:2] == [0, 0]
+    assert all(point > 5 for point in wanted[2:])
 
 
 def test_what_is_kept_is_not_read_again(tmp_path: Path) -> None:

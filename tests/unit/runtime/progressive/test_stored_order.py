@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 
 import squill as sq
 from squill.engine import egress_progress, time_sorter
+from squill.engine.batch import Batch
 from squill.engine.progress import stored
 from squill.errors import PlanError, SourceReadError
 from squill.plan.assignment import STEP, Assignment
+from squill.plan.build.progress import inputs_of
 from squill.plan.dataset import MANIFEST, read_dataset
 from squill.plan.nodes import FileSource
 from squill.plan.nodes.progress import NumberedPart
@@ -244,3 +247,27 @@ def test_a_dataset_whose_files_have_no_steps_is_refused(tmp_path: Path) -> None:
     pl.read_parquet(path).drop(STEP).write_parquet(path)
     with pytest.raises(SourceReadError, match="does not say which rows come when"):
         list(sq.scan(str(folder)).progressive())
+
+
+@pytest.mark.parametrize("coarsen", [1, 4])
+def test_rows_before_those_that_are_wanted_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, coarsen: int
+) -> None:
+    node = sq.scan(store(tmp_path / "d", BY_USER)).plan
+    (item,) = inputs_of(node, None)
+    source = item.over_progress(item.source, coarsen)
+
+    def given(batch: Batch) -> tuple[list[int], list[int]]:
+        return batch.sync.tolist(), batch.columns["user"].to_list()
+
+    def read(wanted: int) -> tuple[int, list[tuple[Any, ...]]]:
+        groups = groups_read(monkeypatch)
+        batches = [arrival.batch for arrival in stored.stored_batches(replace(source, wanted=wanted), 1000)]
+        rows = [row for batch in batches if batch is not None for row in zip(*given(batch), strict=True)]
+        return len(groups), sorted(row for row in rows if row[0] >= wanted)
+
+    pieces, rows = read(0)
+    fewer, later = read(8)
+    assert later == [row for row in rows if row[0] >= 8]
+    assert 0 < fewer < pieces
+    assert read(99) == (0, [])

@@ -367,7 +367,7 @@ class _MemberPorts:
     def _rows_read(self, leaf: int) -> Iterator[Batch]:
         # A generator: where all rows are kept, nothing of the input is read.
         if self._kept.reached < INFINITY:
-            split = self._member.split(self._fragment, self._shard, leaf)
+            split = replace(self._member.split(self._fragment, self._shard, leaf), wanted=max(self._kept.reached, 0))
             yield from read_split(split, rows_per_batch(self._fragment.root))
 
     def outbox(self, channel: Channel) -> Outbox:
