@@ -33,7 +33,7 @@ def rows(k: int) -> Assignment:
 
 def fractions(n: int) -> Assignment:
     """Let every one of `n` steps add an n-th of the rows."""
-    return Fractions(whole(n, 1, "progress.fractions: n", ""))
+    return Fractions(whole(n, 1, "progress.fractions: n", "", MOST_STEPS))
 
 
 def exponential(first: int, ratio: float) -> Assignment:
@@ -60,9 +60,7 @@ def hashed(
     together too, as in `columns`: an order's rows where customers are hashed.
     """
     names = names_of(columns, "progress.hashed")
-    number = whole(steps, 1, "progress.hashed: steps", "")
-    if number >= MOST_STEPS:
-        raise PlanError(f"progress.hashed: steps is {steps}", f"give fewer than {MOST_STEPS}.")
+    number = whole(steps, 1, "progress.hashed: steps", "", MOST_STEPS)
     return Hashed(names, number, together=_together(together, "progress.hashed"), trust=trust)
 
 

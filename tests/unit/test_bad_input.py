@@ -525,6 +525,10 @@ CASES: dict[str, Callable[[], object]] = {
     "interval_arithmetic": lambda: sq.ci.mean("price") * 2,
     "interval_of_text": lambda: stream().aggregate(m=sq.ci.mean("customer")),
     "interval_of_durations": lambda: sampled({"took": [dt.timedelta(seconds=1)]}).aggregate(m=sq.ci.sum("took")),
+    "progress_too_many_rows": lambda: sq.progress.rows(2**63),
+    "progress_too_many_fractions": lambda: sq.progress.fractions(2**31),
+    "progress_too_many_steps": lambda: sq.progress.hashed("customer", 2**31),
+    "progressive_coarsen_too_much": lambda: table().progressive(sq.progress.rows(1), coarsen=2**63),
     "progressive_no_such_row": lambda: next(table().progressive(sq.progress.rows(1))).provenance({"price": 7}),
     "progressive_changes_named_diff": lambda: (
         next(sq.from_frame({"diff": [1]}).progressive(sq.progress.rows(1))).changes

@@ -16,6 +16,7 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan.build.checks import check_key_type
 from squill.plan.schema import Schema
+from squill.time import INFINITY
 
 __all__ = [
     "Assignment",
@@ -32,15 +33,17 @@ __all__ = [
     "whole",
 ]
 
-MOST_STEPS = 2**31
+MOST_STEPS = 2**31 - 1
 STEP = "__squill_step__"
 """The column of a dataset in progress order that has the first progress point of each row."""
 
 
-def whole(value: object, least: int, what: str, hint: str) -> int:
-    """Return a whole number of at least `least`, or raise."""
+def whole(value: object, least: int, what: str, hint: str, most: int = INFINITY - 1) -> int:
+    """Return a whole number from `least` to `most`, or raise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise PlanError(f"{what} is {value!r}", f"give a whole number of at least {least}{hint}.")
+    if value > most:
+        raise PlanError(f"{what} is {value}", f"give at most {most}.")
     return value
 
 

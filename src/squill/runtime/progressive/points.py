@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 
 import numpy as np
 import polars as pl
 
-from squill.engine.batch import Batch, Int64s
+from squill.engine.batch import Batch
 from squill.engine.columns import framed
 from squill.engine.progress.tally import Tally
 from squill.plan.assignment import AtStart
@@ -32,24 +32,29 @@ class Counted:
     def is_complete(self) -> bool:
         return all(source.tally.is_complete for source in self._sources)
 
-    def points(self) -> Int64s:
-        """Return all points, in order: those of steps, also when no row comes; 0 when there is nothing at all."""
-        found = [_points(source) for source in self._sources]
-        together = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
-        return together if len(together) else np.zeros(1, np.int64)
+    def points(self) -> Iterator[int]:
+        """Yield all points, in order: those of steps, also when no row comes; 0 when there is nothing at all."""
+        # One by one: there may be many more than anybody will look at.
+        merged = heapq.merge(*(_points(source) for source in self._sources))
+        first = True
+        for point, _ in groupby(merged):
+            first = False
+            yield point
+        if first:
+            yield 0
 
     def fraction(self, point: int) -> float:
         rows = sum(tally.rows for tally in self._counting)
         return sum(tally.alive(point) for tally in self._counting) / rows if rows else 1.0
 
 
-def _points(source: ProgressSource) -> Int64s:
-    seen: Int64s = source.tally.points()
+def _points(source: ProgressSource) -> Iterable[int]:
+    seen: list[int] = source.tally.points().tolist()
     if source.assignment.leaves_gaps:
         return seen
     steps = source.assignment.least_steps
-    last = max(int(seen[-1]) if len(seen) else -1, (steps - 1) // source.coarsen * source.coarsen if steps else -1)
-    return np.arange(0, last + 1, source.coarsen)
+    last = max(seen[-1] if seen else -1, (steps - 1) // source.coarsen * source.coarsen if steps else -1)
+    return range(0, last + 1, source.coarsen)
 
 
 class ChangesByPoint:
@@ -57,7 +62,8 @@ class ChangesByPoint:
 
     def __init__(self, counted: Counted) -> None:
         self._counted = counted
-        self._points: deque[int] | None = None
+        self._points: Iterator[int] | None = None
+        self._next: int | None = None
         self._waiting: dict[int, list[pl.DataFrame]] = {}
         self._is_again = False
         self._has_answered = False
@@ -81,16 +87,17 @@ class ChangesByPoint:
         if self._points is None:
             if not self._counted.is_complete:
                 return
-            self._points = deque(self._counted.points().tolist())
-        while self._points and self._points[0] < clock:
-            point = self._points.popleft()
+            self._points = self._counted.points()
+            self._next = next(self._points)
+        while self._next is not None and self._next < clock:
+            point, self._next = self._next, next(self._points, None)
             again, self._is_again, self._has_answered = self._is_again, False, True
             fraction = self._counted.fraction(point)
             yield Step(
                 point=point,
                 changes=self._up_to(point) if again else self._waiting.pop(point, []),
                 fraction=fraction,
-                is_final=not self._points,
+                is_final=self._next is None,
                 from_nothing=again,
             )
 

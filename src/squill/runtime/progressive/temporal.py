@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain, pairwise
 
 import numpy as np
 import polars as pl
@@ -43,13 +44,13 @@ def by_steps(
     dealt = {id(item.source): _Dealt(item, coarsen) for item in inputs}
     counted = Counted([item.counted for item in dealt.values()])
     bare = placed_again(root, inputs)
-    points = counted.points().tolist()
-    for point in points:
+    for point, later in pairwise(chain(counted.points(), (None,))):
+        assert point is not None
         changes: list[pl.DataFrame] = []
         if point == 0 or any(item.has_rows_at(point) for item in dealt.values()):
             plan = sharded(substitute(bare, partial(_of_step, dealt, point)))
             changes = [whole_answer(plan, runtime).with_columns(pl.lit(1, pl.Int64).alias(DIFF))]
-        yield Step(point=point, changes=changes, fraction=counted.fraction(point), is_final=point == points[-1])
+        yield Step(point=point, changes=changes, fraction=counted.fraction(point), is_final=later is None)
 
 
 def _of_step(dealt: dict[int, _Dealt], point: int, node: Node) -> Node | None:

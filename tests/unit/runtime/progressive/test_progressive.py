@@ -418,3 +418,12 @@ def test_points_of_files_are_seen_when_they_are_read(tmp_path: Path) -> None:
     answers = sq.scan(tmp_path / "it.parquet").progressive(BY_USER)
     with pytest.raises(InputError, match=r"the progress 'p' is negative in row 1: \{.*'p': -1\}"):
         next(answers)
+
+
+def test_steps_that_nobody_looks_at_take_no_memory() -> None:
+    counts = sq.from_frame({"u": [1, 2, 3, 4]}).aggregate(n=sq.count())
+    with counts.progressive(sq.progress.hashed("u", 2**31 - 1)) as answers:
+        assert [next(answers).progress for _ in range(3)] == [0, 1, 2]
+    coarse = list(counts.progressive(sq.progress.hashed("u", 2**30), coarsen=2**29))
+    assert [early.progress for early in coarse] == [0, 2**29]
+    assert coarse[-1].is_final
