@@ -529,6 +529,7 @@ CASES: dict[str, Callable[[], object]] = {
     "progress_too_many_fractions": lambda: sq.progress.fractions(2**31),
     "progress_too_many_steps": lambda: sq.progress.hashed("customer", 2**31),
     "progressive_coarsen_too_much": lambda: table().progressive(sq.progress.rows(1), coarsen=2**63),
+    "progressive_row_of_other_types": lambda: next(table().progressive(sq.progress.rows(1))).provenance({"price": "x"}),
     "progressive_no_such_row": lambda: next(table().progressive(sq.progress.rows(1))).provenance({"price": 7}),
     "progressive_changes_named_diff": lambda: (
         next(sq.from_frame({"diff": [1]}).progressive(sq.progress.rows(1))).changes

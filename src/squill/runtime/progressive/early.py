@@ -87,6 +87,11 @@ class EarlyAnswer:
         shown = Schema(self.frame.schema.items())
         for name in row:
             shown.require(name, "provenance")
+            if not _is_a(row[name], shown[name]):
+                raise PlanError(
+                    f"provenance: {name!r} is {row[name]!r}, but the column is {shown[name]}",
+                    "give a row as early.frame.rows(named=True) has it.",
+                )
         if not rows_like(self.frame, row).height:
             raise PlanError(
                 f"provenance: the answer has no row {dict(row)!r}", "give one of early.frame.rows(named=True)."
@@ -95,3 +100,11 @@ class EarlyAnswer:
     def __repr__(self) -> str:
         final = ", final" if self.is_final else ""
         return f"EarlyAnswer(progress={self.progress}, fraction={self.fraction:.3g}{final})"
+
+
+def _is_a(value: Any, dtype: pl.DataType) -> bool:
+    try:
+        pl.select(pl.lit(value, dtype))
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
+        return False
+    return True
