@@ -366,9 +366,11 @@ def list_series(name: str, offsets: Array, values: pl.Series, dtype: pl.DataType
     """Return lists: list i is ``values[offsets[i] : offsets[i + 1]]``."""
     try:
         arrow = values.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
-    except pa.ArrowInvalid:  # a type that Arrow does not have, as 128-bit integers
+        lists = pl.Series(name, pa.LargeListArray.from_arrays(pa.array(offsets), arrow))
+    except pa.ArrowInvalid:
+        # A type that Arrow does not have, as 128-bit integers; or text inside lists of which none is left, which
+        # Polars gives as no rows from beyond the end of no bytes.
         return _grouped_lists(name, offsets, values).cast(dtype)
-    lists = pl.Series(name, pa.LargeListArray.from_arrays(pa.array(offsets), arrow))
     return lists if lists.dtype == dtype else lists.cast(dtype)
 
 

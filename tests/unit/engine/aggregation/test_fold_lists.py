@@ -80,3 +80,12 @@ def test_rows_that_left_are_forgotten() -> None:
 def test_a_payload_column_called_rank_is_refused() -> None:
     with pytest.raises(PlanError, match="have a column 'rank'"):
         sq.from_frame({"t": [1], "rank": [1]}, start="t").aggregate(v=sq.top_k("rank", 1))
+
+
+def test_lists_of_lists_whose_text_is_gone() -> None:
+    """Polars gives the nulls that are left as an empty view with an offset, which pyarrow refuses."""
+    nothing: list[list[str | None] | None] = [[None], [], None]
+    frame = pl.DataFrame({"t": [1, 2, 3, 4], "x": [["a", None], *nothing]}, schema_overrides={"x": pl.List(pl.String)})
+    for rows in (1, 4):
+        lists = sq.from_frame(frame, start="t").aggregate(x=sq.collect_list("x"), y=sq.top_k("x", 1))
+        assert lists.collect(batch_rows=rows)["x"].to_list() == [[["a", None]], [[None]], [[]], [None]]
