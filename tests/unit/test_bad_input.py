@@ -253,6 +253,9 @@ CASES: dict[str, Callable[[], object]] = {
     "zero_punctuate_every": lambda: sq.source({"t": pl.Int64}, start="t", punctuate_every=0),
     "no_such_file": lambda: sq.scan("nowhere/*.parquet", start="t"),
     "no_path": lambda: sq.scan([], start="t"),
+    "no_text_as_path": lambda: sq.scan(None, start="t"),  # type: ignore[arg-type]
+    "no_text_among_paths": lambda: sq.scan([parquet(), 5], start="t"),  # type: ignore[list-item]
+    "several_formats": lambda: sq.scan([parquet(), text("b.csv", "t,x\n1,2\n")], start="t"),
     "unknown_format": lambda: sq.scan(parquet(), start="t", format="xml"),
     "format_not_told": lambda: sq.scan(text("notes.txt", "a"), start="t"),
     "half_written_parquet": lambda: sq.scan(half(parquet()), start="t"),

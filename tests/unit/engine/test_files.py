@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -170,6 +171,14 @@ def test_csv_columns_may_stand_in_another_order(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("t,x\n1,2\n")
     (tmp_path / "b.csv").write_text("x,t\n20,10\n")
     assert sq.scan(tmp_path, start="t").collect().rows() == [(1, 2, 2), (10, 11, 20)]
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "A.CSV", "a.ndjson.gz"])
+def test_names_of_packed_files_tell_their_format(tmp_path: Path, name: str) -> None:
+    content = FRAME.write_ndjson().encode() if "ndjson" in name else FRAME.write_csv().encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    for path in (tmp_path / name, tmp_path):
+        assert sq.scan(path, start="t").collect().equals(sq.from_frame(FRAME, start="t").collect())
 
 
 def test_csv_dates_are_times(tmp_path: Path) -> None:

@@ -113,6 +113,21 @@ def test_globs_stay_inside_a_name_but_for_two_stars(stored: Stored) -> None:
     assert matching_files("stored://nowhere/*.csv", [".csv"]) == []
 
 
+HIDDEN = ["_temporary/0/task/a.csv", ".a.csv", "_a.csv", "x/_delta_log/a.csv", "x/.staging/a.csv"]
+SHOWN = ["_year=2024/a.csv", "a.csv", "x/a_.csv"]
+
+
+def test_folders_do_not_show_what_others_hide_in_them(stored: Stored, tmp_path: Path) -> None:
+    stored.files = {f"/d/_e/{name}": b"" for name in [*HIDDEN, *SHOWN]}
+    assert matching_files("stored://d/_e", [".csv"]) == [f"stored://d/_e/{name}" for name in SHOWN]
+    for name in [*HIDDEN, *SHOWN]:
+        (tmp_path / "_e" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "_e" / name).touch()
+    assert matching_files(str(tmp_path / "_e"), [".csv"]) == [str(tmp_path / "_e" / name) for name in SHOWN]
+    # Who names such a file means it.
+    assert len(matching_files(str(tmp_path / "_e/_temporary/0/task/*.csv"), [".csv"])) == 1
+
+
 def test_addresses_of_local_files_are_their_paths(tmp_path: Path) -> None:
     FRAME.write_parquet(tmp_path / "a b.parquet")
     for address in (f"file://{tmp_path}", f"file://{tmp_path}/*.parquet", f"file://{tmp_path}/a%20b.parquet"):

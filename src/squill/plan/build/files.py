@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
-from squill.plan.build.locations import is_local, matching_files, open_file, read_errors
+from squill.plan.build.locations import is_local, matching_files, open_file, read_errors, suffix_of
 from squill.plan.schema import Schema
 
 __all__ = [
@@ -25,14 +26,18 @@ FORMATS = {
 TYPED = ("parquet", "ipc")
 """Formats that store types; in the others they are guessed from the first values."""
 
+PATHS_HINT = 'give a file, a folder, a glob like "clicks/*.parquet", or a list of these.'
+
 
 def expand_paths(paths: object) -> tuple[str, ...]:
     """Return the files that paths, folders and globs stand for, in name order."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)  # type: ignore[call-overload]
+    is_one = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
+    given: list[Any] = [paths] if is_one else list(paths)  # type: ignore[call-overload]
+    strange = [item for item in given if not isinstance(item, (str, os.PathLike))]
+    if strange:
+        raise PlanError(f"scan: {strange[0]!r} is no path", PATHS_HINT)
     if not given:
-        raise PlanError(
-            "scan: no path is given", 'give a file, a folder, a glob like "clicks/*.parquet", or a list of these.'
-        )
+        raise PlanError("scan: no path is given", PATHS_HINT)
     found: list[str] = []
     for item in given:
         text = os.fspath(item)
@@ -54,13 +59,19 @@ def format_of(files: Sequence[str], given: str | None) -> str:
         return given
     # An address may end in options: s3://bucket/a.csv?region=…
     names = [path if is_local(path) else path.partition("?")[0] for path in files]
-    formats = {FORMATS.get(Path(name).suffix) for name in names}
-    if len(formats) > 1 or None in formats:
+    formats = [FORMATS.get(suffix_of(Path(name))) for name in names]
+    if None in formats:
         raise PlanError(
-            f"scan: the format of {files[0]!r} and its like cannot be told from their names",
+            f"scan: the format of {files[formats.index(None)]!r} cannot be told from its name",
             'say format="parquet", "csv", "ndjson" or "ipc".',
         )
-    return str(formats.pop())
+    other = next((number for number, found in enumerate(formats) if found != formats[0]), None)
+    if other is not None:
+        raise PlanError(
+            f"scan: {files[0]!r} is {formats[0]}, but {files[other]!r} is {formats[other]}",
+            "files of one input have one format; scan them apart and unite them with union(…).",
+        )
+    return str(formats[0])
 
 
 def scan_files(path: str | io.BytesIO, file_format: str, schema: Schema | None = None) -> pl.LazyFrame:
@@ -87,7 +98,7 @@ def common_schema(files: Sequence[str], file_format: str) -> Schema:
     """Return the columns that all files have, or raise for the first file that differs."""
     first = _schema(files[0], file_format)
     for path in files[1:]:
-        _compare(files[0], first, path, _schema(path, file_format), types=file_format in TYPED)
+        _compare(repr(files[0]), first, path, _schema(path, file_format), types=file_format in TYPED)
     return first
 
 
@@ -105,10 +116,10 @@ def check_columns(path: str, file_format: str, columns: Schema, where: str) -> N
             )
 
 
-def changed_type(first: str, path: str, file_format: str) -> SchemaChangedError | None:
-    """Return the error for a file of guessed types that does not fit the first one, if that is so."""
+def changed_type(first: str, columns: Schema, path: str, file_format: str) -> SchemaChangedError | None:
+    """Return the error for a file of guessed types that does not fit the columns of the first one, if that is so."""
     try:
-        _compare(first, _schema(first, file_format), path, _schema(path, file_format), types=True)
+        _compare(first, columns, path, _schema(path, file_format), types=True)
     except SchemaChangedError as changed:
         return changed
     except SourceReadError:

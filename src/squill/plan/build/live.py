@@ -12,7 +12,7 @@ import polars as pl
 from squill.errors import PlanError, SourceReadError
 from squill.plan.build.events import checked_disorder
 from squill.plan.build.files import FORMATS, common_schema, format_of
-from squill.plan.build.locations import files_in_place
+from squill.plan.build.locations import matching_files
 from squill.plan.build.sources import at_least_zero, lifetime_of, to_frame, wall_seconds
 from squill.plan.live import Partitions, PushedRows, StoredRows, StreamingTable, WatchedFolder
 from squill.plan.node import Node, walk
@@ -43,7 +43,7 @@ def folder_source(
         raise PlanError(f"stream: files_per_epoch is {files_per_epoch!r}", "give a whole number of at least 1.")
     if not Path(text).is_dir():
         raise SourceReadError(f"stream: there is no folder {text!r}", "make it before; files may come later.")
-    files = [str(Path(text) / name) for name in files_in_place(text, FORMATS)]
+    files = matching_files(text, FORMATS)
     if not files and (schema is None or file_format is None):
         raise SourceReadError(
             f"stream: {text!r} holds no file yet, so its columns are not known",

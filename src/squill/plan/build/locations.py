@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -16,10 +16,12 @@ import polars as pl
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["file_size", "files_in_place", "is_local", "matching_files", "open_file", "read_errors"]
+__all__ = ["file_size", "is_listed", "is_local", "matching_files", "open_file", "read_errors", "suffix_of"]
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = "*?["
+PACKED = (".gz", ".zst")
+"""What a packed file's name ends in, after what it would end in otherwise; Polars unpacks csv and ndjson."""
 
 
 def read_errors() -> tuple[type[Exception], ...]:
@@ -61,7 +63,7 @@ def file_size(path: str) -> int:
 def matching_files(text: str, suffixes: Collection[str]) -> list[str]:
     """Return the files that a path, a folder or a glob stands for, in name order.
 
-    In a folder those count whose names end in one of the suffixes.
+    In a folder those count whose names end in one of the suffixes, and that nobody is still writing (`is_listed`).
     """
     if is_local(text):
         return _local_files(text, suffixes)
@@ -76,20 +78,39 @@ def matching_files(text: str, suffixes: Collection[str]) -> list[str]:
     return [before + path.lstrip("/") + after.lstrip("/") for path in files_of(system, inner, suffixes)]
 
 
-def files_in_place(folder: str, suffixes: Collection[str]) -> list[str]:
-    """Return the files in and below a local folder that have their final names, relative to it, in name order.
+def suffix_of(path: PurePath) -> str:
+    """Return what a file's name ends in, in small letters; that it is packed does not count.
 
-    Where a name, that of a folder on the way included, begins with a dot or an underscore, somebody is still writing:
-    Spark moves its files out of ``_temporary`` once they are whole.
+    Examples
+    --------
+    >>> [suffix_of(Path(name)) for name in ("a.CSV", "a.b.ndjson.gz", "gz", "a.gz")]
+    ['.csv', '.ndjson', '', '']
     """
-    found = [Path(path).relative_to(folder) for path in _local_files(folder, suffixes)]
-    return [str(path) for path in found if not any(part.startswith((".", "_")) for part in path.parts)]
+    name = path.with_suffix("") if path.suffix.lower() in PACKED else path
+    return name.suffix.lower()
+
+
+def is_listed(below: PurePath) -> bool:
+    """Return whether a folder shows a file, by its path in it: not where a name begins with a dot or an underscore.
+
+    That is how Spark, Hive and others hide what is not, or not yet, data: `_temporary`, `_SUCCESS`, `.part.crc`. The
+    folder of a partition is none of these: `_year=2024`.
+
+    Examples
+    --------
+    >>> from pathlib import PurePosixPath
+    >>> names = ["a.csv", "x/a.csv", "_temporary/0/a.csv", "x/.a.csv", "_year=2024/a.csv"]
+    >>> [is_listed(PurePosixPath(name)) for name in names]
+    [True, True, False, False, True]
+    """
+    return not any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in below.parts)
 
 
 def _local_files(text: str, suffixes: Collection[str]) -> list[str]:
     path = Path(text)
     if path.is_dir():
-        return sorted(str(file) for file in path.rglob("*") if file.suffix in suffixes and file.is_file())
+        shown = (file for file in path.rglob("*") if is_listed(file.relative_to(path)))
+        return sorted(str(file) for file in shown if suffix_of(file) in suffixes and file.is_file())
     if path.is_file():
         return [text]
     if not any(mark in text for mark in MARKS):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
 from squill.errors import SourceReadError
-from squill.plan.build.locations import MARKS
+from squill.plan.build.locations import MARKS, is_listed, suffix_of
 
 __all__ = ["files_of", "filesystem", "is_local_system"]
 
@@ -32,12 +32,17 @@ def files_of(system: arrow_fs.FileSystem, inner: str, suffixes: Collection[str])
     if found.type == arrow_fs.FileType.File:
         return [inner]
     if found.type == arrow_fs.FileType.Directory:
-        return [path for path in _below(system, inner) if PurePosixPath(path).suffix in suffixes]
+        return [path for path in _below(system, inner) if _is_data(path, inner, suffixes)]
     if not any(mark in inner for mark in MARKS):
         return []
     fixed = re.split(r"[*?\[]", inner, maxsplit=1)[0].rpartition("/")[0]
     pattern = _glob_pattern(inner.lstrip("/"))
     return [path for path in _below(system, fixed) if pattern.fullmatch(path.lstrip("/"))]
+
+
+def _is_data(path: str, folder: str, suffixes: Collection[str]) -> bool:
+    below = PurePosixPath(path.lstrip("/")).relative_to(folder.strip("/"))
+    return suffix_of(below) in suffixes and is_listed(below)
 
 
 def _below(system: arrow_fs.FileSystem, folder: str) -> list[str]:

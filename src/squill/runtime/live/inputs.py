@@ -21,7 +21,7 @@ from squill.engine.batch import Batch
 from squill.engine.ingress_push import Feed
 from squill.errors import InternalError, PlanError, SourceReadError
 from squill.plan.build.files import FORMATS, scan_files
-from squill.plan.build.locations import file_size, files_in_place
+from squill.plan.build.locations import file_size, matching_files
 from squill.plan.fragments import Fragment, sources_of
 from squill.plan.live import Partitions, PushedRows, StoredRows, WatchedFolder
 from squill.plan.nodes import FileSource, FrameSource, Source
@@ -136,9 +136,9 @@ class FolderInput:
             if not root.is_dir():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             aged = []
-            for name in files_in_place(str(root), FORMATS):
+            for path in map(Path, matching_files(str(root), FORMATS)):
                 with suppress(FileNotFoundError):  # removed since
-                    aged.append(((root / name).stat().st_mtime_ns, name))
+                    aged.append((path.stat().st_mtime_ns, str(path.relative_to(root))))
         except OSError as error:
             raise SourceReadError(
                 f"stream {self._label!r}: the folder {str(root)!r} cannot be listed: {error.strerror or error}",

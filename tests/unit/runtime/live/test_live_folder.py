@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.plan.build.locations import files_in_place
+from squill.plan.build.locations import matching_files
 from squill.runtime.live import inputs
 from squill.runtime.live.handle import LiveQuery
 from squill.runtime.live.inputs import FolderInput
@@ -273,7 +273,7 @@ def test_a_file_that_is_removed_while_the_folder_is_listed_is_no_error(
     rows = _files(tmp_path / "in", 2)
     with sq.local(cores=1) as cluster:
         clicks = cluster.stream(tmp_path / "in", start="t")
-        monkeypatch.setattr(inputs, "files_in_place", lambda *given: [*files_in_place(*given), "gone.parquet"])
+        monkeypatch.setattr(inputs, "matching_files", lambda *given: [*matching_files(*given), f"{given[0]}/gone.parquet"])
         query = _windows(clicks).start(print, checkpoint=tmp_path / "ck", until_now=True, complete=False)
         query.wait()
     assert query.progress().rows == rows.height
