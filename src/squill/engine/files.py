@@ -205,7 +205,9 @@ def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputEr
             f"where: the condition {source.predicate} failed on the rows of {piece.path!r}: {first_line(error)}",
             "check the values; .cast(…, strict=False) gives null instead of an error.",
         )
-    changed = changed_type(source.paths[0], piece.path, source.format)
+    # What a shard reads need not begin with the input's first file.
+    first = repr(source.paths[0]) if source.parts is None else "the first file of this input"
+    changed = changed_type(first, source.columns, piece.path, source.format)
     if changed is not None:
         return changed
     return SourceReadError(

@@ -15,6 +15,7 @@ import squill as sq
 from squill.engine import files, time_sorter
 from squill.engine.batch import Batch
 from squill.engine.files import pieces_of
+from squill.errors import SchemaChangedError
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.rewrite import rewrite
 from squill.stream import Stream
@@ -179,6 +180,14 @@ def test_names_of_packed_files_tell_their_format(tmp_path: Path, name: str) -> N
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     for path in (tmp_path / name, tmp_path):
         assert sq.scan(path, start="t").collect().equals(sq.from_frame(FRAME, start="t").collect())
+
+
+def test_a_shard_says_how_a_file_differs_from_those_of_others(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("t,k\n1,1\n")
+    (tmp_path / "b.csv").write_text("t,k\n5,x\n")
+    differs = r"scan: column 'k' is String in '.*b.csv', but Int64 in the first file of this input\n.*union"
+    with sq.local(2) as cluster, pytest.raises(SchemaChangedError, match=differs):
+        cluster.scan(tmp_path, start="t").collect()
 
 
 def test_csv_dates_are_times(tmp_path: Path) -> None:

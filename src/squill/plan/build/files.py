@@ -164,17 +164,17 @@ def _compare(first: str, expected: Schema, path: str, found: Schema, *, types: b
     for name in expected:
         if name not in found:
             raise SchemaChangedError(
-                f"scan: {path!r} has no column {name!r}, which is {expected[name]} in {first!r}",
+                f"scan: {path!r} has no column {name!r}, which is {expected[name]} in {first}",
                 "files of one input have the same columns; scan them apart and unite them with union(…).",
             )
         if types and found[name] != expected[name]:
             raise SchemaChangedError(
-                f"scan: column {name!r} is {found[name]} in {path!r}, but {expected[name]} in {first!r}",
+                f"scan: column {name!r} is {found[name]} in {path!r}, but {expected[name]} in {first}",
                 "files of one input have the same types; scan them apart, cast and unite them with union(…).",
             )
     extra = [name for name in found if name not in expected]
     if extra:
         raise SchemaChangedError(
-            f"scan: {path!r} has a column {extra[0]!r} ({found[extra[0]]}), which {first!r} has not",
+            f"scan: {path!r} has a column {extra[0]!r} ({found[extra[0]]}), which {first} has not",
             "files of one input have the same columns; scan them apart and unite them with union(…).",
         )
