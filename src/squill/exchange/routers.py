@@ -6,6 +6,7 @@ A router has *lanes*: rows of one lane all go to the same receivers, so they are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,13 @@ class RoundRobinRouter(Router):
         return sorted({int(keys_begin[place]) for place in at if place < len(keys_begin)})
 
 
+def _no_shard(found: int, row: dict[str, Any], shards: int) -> InputError:
+    return InputError(
+        f"multicast: shard {found} does not exist, for the row {row}",
+        f"give numbers from 0 to {shards - 1}, or null or an empty list for none.",
+    )
+
+
 class MulticastRouter(Router):
     """Each row to the shards that an expression or a function of the row names."""
 
@@ -209,10 +217,7 @@ class MulticastRouter(Router):
         if len(wrong):
             row = int(rows[wrong[0]])
             shown = {name: column[row] for name, column in batch.columns.items()}
-            raise InputError(
-                f"multicast: shard {lanes[wrong[0]]} does not exist, for the row {shown}",
-                f"give numbers from 0 to {len(self.lanes) - 1}, or null or an empty list for none.",
-            )
+            raise _no_shard(int(lanes[wrong[0]]), shown, len(self.lanes))
         begin = np.zeros(len(self.lanes) + 1, np.int64)
         order = np.empty(len(rows), np.uint32)
         order_by_lane(rows, lanes, begin, order)
@@ -234,14 +239,18 @@ class MulticastRouter(Router):
             return chosen
         assert self._function is not None
         answers: list[list[int]] = []
+        shards = range(len(self.lanes))
         for row in framed(list(batch.columns.values())).iter_rows(named=True):
             try:
                 answer = self._function(row)
-                several = [answer] if isinstance(answer, (int, np.integer)) else answer or ()
-                answers.append([int(shard) for shard in several])
+                several = [answer] if isinstance(answer, (int, np.integer)) else () if answer is None else answer
+                answers.append([index(shard) for shard in several])
             except Exception as error:
                 raise UserFunctionError(
                     f"multicast: the function raised {type(error).__name__}: {error}, for the row {row}",
                     "return a shard number, or an iterable of them.",
                 ) from error
+            wrong = next((shard for shard in answers[-1] if shard not in shards), None)
+            if wrong is not None:
+                raise _no_shard(wrong, row, len(shards))
         return pl.Series("lane", answers, pl.List(pl.Int64))

@@ -180,6 +180,16 @@ def test_multicast_to_nobody_and_to_one_shard_twice() -> None:
     assert twice == {1: [3]}
 
 
+def test_multicast_function_returns_whole_numbers_only() -> None:
+    for strange in (1.0, [0.5], "1", ["1"]):
+        with pytest.raises(UserFunctionError, match=r"multicast: the function raised TypeError: .*for the row"):
+            received(multicast_routing(lambda row, strange=strange: strange), 0, [ROWS])
+    with pytest.raises(InputError, match=f"multicast: shard {2**70} does not exist, for the row"):
+        received(multicast_routing(lambda row: 2**70), 0, [ROWS])
+    both = received(multicast_routing(lambda row: np.array([0, 1])), 0, [ROWS])
+    assert sorted(both) == [0, 1]
+
+
 def test_multicast_to_a_shard_that_does_not_exist_shows_the_row() -> None:
     with pytest.raises(InputError, match=r"multicast: shard 4 does not exist, for the row .*'row': 4"):
         received(multicast_routing(pl.col("row")), 0, [ROWS])
