@@ -16,6 +16,7 @@ import polars as pl
 from squill import ingest
 from squill.errors import PlanError
 from squill.plan.build import live
+from squill.plan.build.locations import written_path
 from squill.plan.build.movement import checked_shards, split
 from squill.plan.build.refresh import refresh_of
 from squill.plan.build.sources import table_source
@@ -53,7 +54,7 @@ WAREHOUSE = "squill-warehouse"
 
 def _catalog_place(warehouse: Folder | None, catalog: str | None) -> tuple[str, Path | None]:
     """Return the URL of the catalog, and its file when it is nobody's choice."""
-    file = Path(WAREHOUSE if warehouse is None else warehouse).resolve() / "catalog.sqlite"
+    file = written_path(WAREHOUSE if warehouse is None else warehouse, "warehouse").resolve() / "catalog.sqlite"
     return catalog or f"sqlite:///{file}", file if warehouse is None and catalog is None else None
 
 

@@ -16,7 +16,19 @@ from squill.catalog.tables import datasets, errors, files, lineage, runs
 from squill.errors import DatasetNotFoundError, PlanError
 from squill.plan.dataset import Dataset
 
-__all__ = ["CANCELLED", "DONE", "FAILED", "RUNNING", "Catalog", "Entry", "ErrorRecord", "Lineage", "RunRecord", "now"]
+__all__ = [
+    "CANCELLED",
+    "DONE",
+    "FAILED",
+    "RUNNING",
+    "Catalog",
+    "Entry",
+    "ErrorRecord",
+    "Lineage",
+    "RunRecord",
+    "check_name",
+    "now",
+]
 
 LONGEST_NAME = 200
 RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
@@ -90,6 +102,13 @@ class ErrorRecord:
     at: str
 
 
+def check_name(name: object, operator: str) -> str:
+    """Return what can be a dataset's name, or raise."""
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+        raise PlanError(f"{operator}: {name!r} is no name", f"give text of 1 to {LONGEST_NAME} characters.")
+    return name
+
+
 class Catalog:
     """Names in a database. Every method is one transaction, so that clients see whole changes only.
 
@@ -156,8 +175,7 @@ class Catalog:
 
     def check_free(self, name: object, operator: str, *, overwrite: bool) -> None:
         """Raise when a dataset may not be given this name."""
-        if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-            raise PlanError(f"{operator}: {name!r} is no name", f"give text of 1 to {LONGEST_NAME} characters.")
+        name = check_name(name, operator)
         if not overwrite and self.find(name) is not None:
             raise PlanError(
                 f"{operator}: there is a dataset {name!r} already",

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from squill.errors import PlanError
+from squill.plan.build.locations import written_path
 
 __all__ = ["SUFFIXES", "Folder", "Table", "folder", "table"]
 
@@ -35,7 +36,7 @@ def folder(path: str | os.PathLike[str], format: str = "parquet") -> Folder:  # 
     """
     if format not in SUFFIXES:
         raise PlanError(f"folder: format is {format!r}", f"use one of {', '.join(SUFFIXES)}.")
-    return Folder(path=os.fspath(path), format=format)
+    return Folder(path=str(written_path(path, "folder")), format=format)
 
 
 def table(name: str) -> Table:

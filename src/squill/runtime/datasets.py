@@ -11,8 +11,9 @@ from pathlib import Path
 
 import polars as pl
 
-from squill.catalog.catalog import Catalog, Entry, Lineage
-from squill.errors import ClusterError, DatasetNotFoundError, SourceReadError
+from squill.catalog.catalog import Catalog, Entry, Lineage, check_name
+from squill.errors import ClusterError, DatasetNotFoundError, PlanError, SourceReadError
+from squill.plan.build.locations import written_path
 from squill.plan.build.sources import held_source, stored_as, stored_source
 from squill.plan.dataset import MANIFEST, MEMORY, Dataset, find_dataset, stored_sources
 from squill.plan.fragments import explain_fragments
@@ -52,7 +53,7 @@ class Datasets:
 
     def store(self, wanted: Wanted) -> Dataset:
         """Run the plan and write its answer; with a name it is entered in the catalog."""
-        return self._make(replace(wanted, path=Path(wanted.path).resolve()))
+        return self._make(replace(wanted, path=written_path(wanted.path, wanted.operator).resolve()))
 
     def remember(self, wanted: Wanted) -> Dataset:
         """Run the plan and keep its answer in the cluster's memory."""
@@ -92,6 +93,7 @@ class Datasets:
 
     def _check_name(self, wanted: Wanted) -> None:
         if _is_named(wanted):
+            check_name(wanted.name, wanted.operator)
             self.catalog.check_free(wanted.name, wanted.operator, overwrite=_replaces(wanted))
 
     def _made(self, wanted: Wanted, made_by: Lineage | None, active: ActiveRun, ticket: RunTicket) -> Dataset:
@@ -128,10 +130,13 @@ class Datasets:
     # -- find ---------------------------------------------------------------------------------------------
 
     def datasets(self) -> list[Dataset]:
-        return [entry.dataset for entry in self.catalog.entries()]
+        """Return what the catalog has; to look leaves nothing in the working folder."""
+        return [entry.dataset for entry in self.catalog.entries()] if self._runs.has_catalog else []
 
     def search(self, text: str) -> list[Dataset]:
         """Return the datasets whose name holds the text, in any case; when there is none, those of near names."""
+        if not isinstance(text, str):
+            raise PlanError(f"search: {text!r} is no text", "give a part of a name.")
         found = self.datasets()
         holding = [dataset for dataset in found if text.casefold() in str(dataset.name).casefold()]
         near = get_close_matches(text, [str(dataset.name) for dataset in found], n=5, cutoff=0.5)
@@ -139,10 +144,15 @@ class Datasets:
 
     def source(self, name: str) -> Node:
         """Return the rows of a dataset, made again when they are lost."""
-        dataset = self._present(self.catalog.require(name, "dataset"))
+        dataset = self._present(self._require(name, "dataset"))
         if dataset.format != FRAME:
             return stored_source(dataset, None)
         return held_source(dataset, self._frame(stored_as(dataset)))
+
+    def _require(self, name: str, operator: str) -> Entry:
+        if not self._runs.has_catalog:
+            raise DatasetNotFoundError(operator, name, ())
+        return self.catalog.require(name, operator)
 
     def _present(self, entry: Entry) -> Dataset:
         dataset = entry.dataset
@@ -238,15 +248,13 @@ class Datasets:
         if there is not None:
             return there
         name = os.fspath(given)
-        if not self._runs.has_catalog:
-            raise DatasetNotFoundError(operator, name, ())
-        return self._present(self.catalog.require(name, operator))
+        return self._present(self._require(name, operator))
 
     # -- let go -------------------------------------------------------------------------------------------
 
     def remove(self, name: str) -> None:
         """Forget a dataset and delete its rows."""
-        entry = self.catalog.require(name, "remove")
+        entry = self._require(name, "remove")
         self.catalog.remove(name)
         self._free(entry.dataset)
 

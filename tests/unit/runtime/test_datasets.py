@@ -64,6 +64,40 @@ def test_unknown_names_list_near_ones(cluster: sq.Cluster) -> None:
             call("adcuonts")
 
 
+def test_looking_for_datasets_makes_no_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with sq.local(cores=1) as cluster:
+        assert cluster.datasets() == cluster.search("counts") == []
+        for ask in (cluster.dataset, cluster.remove):
+            with pytest.raises(DatasetNotFoundError, match="there is no dataset 'counts'; the datasets are: none"):
+                ask("counts")
+        with pytest.raises(PlanError, match="to_memory: '' is no name"):
+            cluster.from_frame(FRAME).to_memory("")
+        with pytest.raises(PlanError, match="search: 5 is no text"):
+            cluster.search(5)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/out", "hdfs://host/out"])
+def test_addresses_are_not_taken_for_folders(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with sq.local(cores=1) as cluster:
+        rows = cluster.from_frame(FRAME)
+        for write in (rows.to_storage, rows.to_ipc):
+            with pytest.raises(PlanError, match=f"'{path}' is an address of .*mounted folders only\nHint: .*all mach"):
+                write(path)
+        with pytest.raises(PlanError, match="to_storage: None is no path"):
+            rows.to_storage(None)  # type: ignore[arg-type]
+        with pytest.raises(PlanError, match=f"warehouse: '{path}' is an address"):
+            sq.local(warehouse=path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_file_addresses_are_paths(cluster: sq.Cluster, tmp_path: Path) -> None:
+    by_key(cluster).to_storage(f"file://{tmp_path}/the%20answer")
+    assert sq.scan(tmp_path / "the answer").collect().height == 40
+
+
 def test_lost_file_is_made_again(cluster: sq.Cluster, tmp_path: Path) -> None:
     dataset = by_key(cluster).to_storage(tmp_path / "out", name="counts")
     stream = cluster.dataset("counts")

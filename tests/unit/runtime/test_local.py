@@ -111,9 +111,10 @@ def test_closed_cluster_refuses_to_run(cluster: sq.Cluster) -> None:
         source.collect()
 
 
-def test_cluster_of_no_cores_is_refused() -> None:
-    with pytest.raises(PlanError, match="local: cores is 0"):
-        sq.local(cores=0)
+@pytest.mark.parametrize("cores", [0, -1, 1.5, "2", True])
+def test_cluster_of_no_cores_is_refused(cores: Any) -> None:
+    with pytest.raises(PlanError, match=f"local: cores is {cores!r}\nHint: give a whole number"):
+        sq.local(cores=cores)
 
 
 def test_progress_counts_shards_of_each_fragment(cluster: sq.Cluster) -> None:

@@ -6,17 +6,30 @@ pyarrow is imported when a file is opened, not before: `import squill` stays qui
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import polars as pl
+
+from squill.errors import PlanError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["file_size", "is_listed", "is_local", "matching_files", "open_file", "read_errors", "suffix_of"]
+__all__ = [
+    "file_size",
+    "is_listed",
+    "is_local",
+    "matching_files",
+    "open_file",
+    "read_errors",
+    "suffix_of",
+    "written_path",
+]
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = "*?["
@@ -33,6 +46,28 @@ def read_errors() -> tuple[type[Exception], ...]:
 
 def is_local(path: str) -> bool:
     return ADDRESS.match(path) is None
+
+
+def written_path(given: object, operator: str) -> Path:
+    """Return where something is to be written: files are read from anywhere, and written to folders of the hosts.
+
+    Examples
+    --------
+    >>> written_path("file:///tmp/an%20answer", "to_storage")
+    PosixPath('/tmp/an answer')
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        raise PlanError(f"{operator}: {given!r} is no path", 'give that of a folder, such as "out/".')
+    text = str(os.fspath(given))
+    if is_local(text):
+        return Path(text)
+    address = urlsplit(text)
+    if address.scheme.lower() == "file":
+        return Path(unquote(address.path))
+    raise PlanError(
+        f"{operator}: {text!r} is an address of {address.scheme}; files are written to mounted folders only",
+        "give the path of a folder that all machines see, or write there with to_spark() or of batches().",
+    )
 
 
 def open_file(path: str) -> pa.NativeFile:

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from squill.errors import ClusterError, PlanError, UserFunctionError
+from squill.plan.build.locations import written_path
 from squill.plan.sinks import SUFFIXES, Folder, Table
 from squill.runtime.live.orders import OutputOrder
 from squill.runtime.stored_answer import sync_to_disk
@@ -162,7 +163,7 @@ def sink_for(given: object, session: Any = None) -> Sink:
     if isinstance(given, Folder):
         return FolderSink(given)
     if isinstance(given, (str, os.PathLike)):
-        return FolderSink(Folder(path=os.fspath(given)))
+        return FolderSink(Folder(path=str(written_path(given, "start: sink"))))
     if isinstance(given, Table):
         if session is None:
             raise ClusterError(

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from squill.errors import PlanError
+from squill.plan.build.locations import written_path
 from squill.plan.build.refresh import with_refreshed
 from squill.plan.build.sources import wall_seconds
 from squill.plan.live import WatchedFolder
@@ -58,7 +59,7 @@ def prepare_live(
             'use emit="changes", or leave speculate out.',
         )
     memory = checked_memory(memory)
-    folder = None if checkpoint is None else Path(checkpoint).absolute()
+    folder = None if checkpoint is None else written_path(checkpoint, "start: checkpoint").absolute()
     begins = folder is None or not (folder / "QUERY").is_file()
     kept = KeptState(bootstrap()) if bootstrap is not None and begins else None
     shards = shards_for(with_refreshed(root), folder if kept is None else kept.folder, runtime.layout_of, emit)

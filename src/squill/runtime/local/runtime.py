@@ -44,8 +44,8 @@ class LocalRuntime:
 
     def __init__(self, cores: int, machines: int = 1) -> None:
         for name, value in (("cores", cores), ("machines", machines)):
-            if value < 1:
-                raise PlanError(f"local: {name} is {value}", "give at least 1.")
+            if type(value) is not int or value < 1:
+                raise PlanError(f"local: {name} is {value!r}", "give a whole number of at least 1.")
         self._cores = cores
         self._machines = machines
         self._is_closed = False

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import COMPRESSIONS
+from squill.plan.build.locations import written_path
 from squill.plan.routing import CHANNELS
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.runtime import SparkRuntime
@@ -47,8 +48,8 @@ def start_runtime(
 ) -> SparkRuntime:
     """Return a runtime on the session, or on one started for it."""
     for name, value in (("machines", machines), ("cores", cores)):
-        if value is not None and value < 1:
-            raise PlanError(f"spark: {name} is {value}", "give at least 1.")
+        if value is not None and (type(value) is not int or value < 1):
+            raise PlanError(f"spark: {name} is {value!r}", "give a whole number of at least 1.")
     if compression is not None and compression not in COMPRESSIONS:
         raise PlanError(f"spark: compression is {compression!r}", f"use None or one of {', '.join(COMPRESSIONS)}.")
     if channel is not None and channel not in CHANNELS:
@@ -209,7 +210,7 @@ def _slots(session: Any, machines: int | None) -> int:
 def _folder(session: Any, folder: str | os.PathLike[str] | None, channel: str | None) -> Path | None:
     """Return the folder that all machines see, or None when there is none: rows then go through the shuffle."""
     if folder is not None:
-        return Path(folder).resolve()
+        return written_path(folder, "spark: folder").resolve()
     if is_one_host(session):
         return Path(tempfile.gettempdir())
     if channel == "files":
