@@ -12,6 +12,8 @@ Decoding copies nothing where the type allows it: numbers are views of the bytes
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -25,7 +27,7 @@ from squill.plan.schema import Schema
 from squill.plan.storable import storable
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["COMPRESSIONS", "Piece", "decode", "encode", "encoded_pieces"]
+__all__ = ["COMPRESSIONS", "Piece", "decode", "encode", "encoded_pieces", "encoding_seconds"]
 
 COMPRESSIONS = ("lz4", "zstd")
 METADATA = b"squill"
@@ -35,6 +37,18 @@ _TEXT = (pl.Categorical, pl.Enum)
 Piece: TypeAlias = bytes | pa.Buffer
 SMALL_BYTES = 4_096
 """Pieces smaller than this are copied: each has its price."""
+
+
+class _Spent(threading.local):
+    seconds = 0.0
+
+
+_SPENT = _Spent()
+
+
+def encoding_seconds() -> float:
+    """Return how long this thread has been encoding, since it began."""
+    return _SPENT.seconds
 
 
 def encode(batch: Batch, compression: str | None = None) -> pa.Buffer:
@@ -55,6 +69,14 @@ def encoded_pieces(batch: Batch, compression: str | None = None) -> list[Piece]:
 
     To put the pieces together first takes as long as to write them.
     """
+    begin = time.perf_counter()
+    try:
+        return _encoded(batch, compression)
+    finally:
+        _SPENT.seconds += time.perf_counter() - begin
+
+
+def _encoded(batch: Batch, compression: str | None) -> list[Piece]:
     times = _time_rules(batch)
     arrays = [pa.array(values) for name, values in (("sync", batch.sync), ("other", batch.other)) if name not in times]
     names = [name for name in ("sync", "other") if name not in times]

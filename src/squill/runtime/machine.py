@@ -127,7 +127,9 @@ class Machine:
                     sinks = self._sinks(fragment, shard, ports, work) if part is None else [part.sink]
                     inboxes = self._inboxes(fragment, shard, ports)
                     run_shard(fragment.root, inboxes, one_sink(fragment, sinks), between_batches, work)
-                    return ports.result(None if part is None else part.finish())
+                    receipt = None if part is None else part.finish()
+                    work.rows_out += 0 if receipt is None else sum(map(len, receipt.pieces))
+                    return ports.result(receipt)
             except Halted:
                 raise
             except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)

@@ -11,12 +11,13 @@ from dataclasses import dataclass, fields
 import polars as pl
 
 from squill.engine.batch import Batch
+from squill.exchange.codec import encoding_seconds
 from squill.exchange.scatter import Outbox
 from squill.time import MINUS_INFINITY
 
 __all__ = ["MeteredOutbox", "RunReport", "Work"]
 
-KINDS = ("read", "compute", "move", "wait")
+KINDS = ("read", "compute", "encode", "move", "wait")
 SKEWED = 1.5
 """A fragment whose largest shard has so many times the average's rows is called uneven."""
 
@@ -25,11 +26,13 @@ SKEWED = 1.5
 class Work:
     """What one shard of one fragment did; times in seconds.
 
-    ``rows_read`` counts those of ``rows_in`` that come from stored sources.
+    ``rows_read`` counts those of ``rows_in`` that come from stored sources, ``rows_out`` the rows that it sent on, an
+    edge as one and a copy as one more, or the rows of the answer that it gave.
 
     ``read``     reading and decoding what it was given, in time order.
     ``compute``  pushing it through the plan.
-    ``move``     encoding and sending; where rows pass by reference, waiting for room.
+    ``encode``   giving rows the form in which they travel; none where they pass by reference.
+    ``move``     sending them; where rows pass by reference, waiting for room.
     ``wait``     waiting for rows of shards that run at the same time.
     ``cpu``      of its own thread; Polars' threads are not counted.
     ``memory``   the most that its process has held, in bytes.
@@ -44,6 +47,7 @@ class Work:
     bytes_out: int = 0
     read: float = 0.0
     compute: float = 0.0
+    encode: float = 0.0
     move: float = 0.0
     wait: float = 0.0
     cpu: float = 0.0
@@ -53,17 +57,18 @@ class Work:
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Take the whole time in context; what is not one of the other kinds is computing."""
-        begin, cpu = time.perf_counter(), time.thread_time()
+        begin, cpu, encoding = time.perf_counter(), time.thread_time(), encoding_seconds()
         try:
             yield
         finally:
             self.cpu += time.thread_time() - cpu
-            self.compute += time.perf_counter() - begin - self.read - self.move - self.wait
+            self.encode += encoding_seconds() - encoding
+            self.compute += time.perf_counter() - begin - self.read - self.encode - self.move - self.wait
             self.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     @property
     def seconds(self) -> float:
-        return self.read + self.compute + self.move + self.wait
+        return self.read + self.compute + self.encode + self.move + self.wait
 
 
 class MeteredOutbox:
@@ -74,9 +79,9 @@ class MeteredOutbox:
         self._work = work
 
     def send(self, receivers: Sequence[int], batch: Batch) -> int:
-        begin = time.perf_counter()
+        begin, encoding = time.perf_counter(), encoding_seconds()
         sent = self._outbox.send(receivers, batch)
-        self._work.move += time.perf_counter() - begin
+        self._work.move += time.perf_counter() - begin - (encoding_seconds() - encoding)
         self._work.rows_out += len(batch) * len(receivers)
         self._work.bytes_out += sent
         return sent

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine.batch import Batch
 from squill.errors import PlanError
-from squill.runtime.report import RunReport, Work
+from squill.exchange.segments import SegmentWriter
+from squill.runtime.report import MeteredOutbox, RunReport, Work
 
 FRAME = pl.DataFrame({"t": list(range(1_000)), "k": [number % 7 for number in range(1_000)]})
 
@@ -25,7 +29,8 @@ def test_report_counts_the_rows_of_every_shard() -> None:
     assert [(work.fragment, work.shard) for work in report.works] == [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
     by_fragment = report.by_fragment
     assert by_fragment["rows_in"].to_list() == [1_000, 1_000]
-    assert by_fragment["rows_out"].to_list() == [1_000, 0]
+    assert by_fragment["rows_out"].to_list() == [1_000, run.frame.height]
+    assert {work.encode for work in report.works} == {0.0}
     assert all(work.memory > 1e6 for work in report.works)
     assert all(work.seconds <= report.seconds + 0.1 for work in report.works)
     assert str(report).splitlines()[-1].endswith(report.binding)
@@ -49,6 +54,21 @@ def test_time_that_is_not_reading_moving_or_waiting_is_computing() -> None:
         time.sleep(0.05)
     assert 0.03 < work.compute < 1
     assert work.cpu < 0.05
+
+
+def test_encoding_counts_apart_from_sending(tmp_path: Path) -> None:
+    work = Work(fragment=1, shard=0)
+    batch = Batch(np.arange(50_000), np.arange(50_000) + 1, {"s": pl.Series(map(str, range(50_000)))})
+    with SegmentWriter(tmp_path / "a", fragment=1, shard=0, attempt=0) as writer, work.measured():
+        outbox = MeteredOutbox(writer.outbox(1), work)
+        begin = time.perf_counter()
+        outbox.send([0], batch)
+        taken = time.perf_counter() - begin
+    assert work.encode > 0
+    assert work.move > 0
+    assert work.encode + work.move <= taken
+    assert work.rows_out == 50_000
+    assert " encode s " in str(RunReport([work], 1.0))
 
 
 def test_subscriber_gets_the_frames_of_shards() -> None:
