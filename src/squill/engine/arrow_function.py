@@ -8,6 +8,7 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
+from squill.engine.arrow_form import arrow_table
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.compile import compile_plan
 from squill.engine.disorder import DisorderBuffer
@@ -75,7 +76,7 @@ def _ready(sink: ClosedSink) -> Iterator[pa.RecordBatch]:
 
 
 def _table(rows: Batch, node: Node) -> pa.Table:
-    return result_frame(rows, node).to_arrow(compat_level=pl.CompatLevel.oldest())
+    return arrow_table(result_frame(rows, node))
 
 
 def fed_arrivals(source: FedSource, batches: Iterable[pa.RecordBatch]) -> Iterator[Arrival]:

@@ -12,10 +12,10 @@ import uuid
 from pathlib import Path
 from typing import Protocol
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from squill.engine.arrow_form import arrow_table
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.egress import result_frame
 from squill.engine.egress_closed import ClosedSink
@@ -62,7 +62,7 @@ class FileSink(ClosedSink):
         refuse_unstorable(self.node.schema, self._what)
 
     def _table(self, rows: Batch) -> pa.Table:
-        return result_frame(rows, self.node).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return arrow_table(result_frame(rows, self.node))
 
     def advance(self, t: int, port: int = 0) -> None:
         super().advance(t, port)

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from squill.engine.arrow_form import arrow_table
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.engine.egress_file import FileSink
@@ -45,7 +46,7 @@ class ProgressFileSink(FileSink):
     def _table(self, rows: Batch) -> pa.Table:
         """Return rows that have come out of the sorter, which has their times as columns; at first there are none."""
         frame = result_frame(rows, self.node) if not len(rows) else pl.DataFrame(list(rows.columns.values()))
-        return frame.with_columns(pl.Series(STEP, rows.sync)).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return arrow_table(frame.with_columns(pl.Series(STEP, rows.sync)))
 
     def _write(self) -> None:
         """Take the rows that have come; none is written before all are there."""

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from squill.engine.arrow_form import arrow_array
 from squill.engine.batch import Batch, Int64s
 from squill.errors import InternalError
 from squill.plan.schema import Schema
@@ -149,8 +150,7 @@ def _time_rules(batch: Batch) -> dict[str, Any]:
 def _to_arrow(series: pl.Series) -> pa.Array:
     if isinstance(series.dtype, _TEXT):
         series = series.cast(pl.String)
-    array = storable(series).to_arrow()
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return arrow_array(storable(series))
 
 
 def decode(data: pa.Buffer, schema: Schema) -> Batch:

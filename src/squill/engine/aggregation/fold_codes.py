@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from squill.engine.aggregation.interned import NOBODY, Interned
 from squill.engine.aggregation.schedule import Array, Column
+from squill.engine.arrow_form import sound
 from squill.engine.batch import Batch
 from squill.engine.belongs import at_slots
 from squill.engine.buffers import grown
@@ -365,12 +366,10 @@ class RowCodes:
 def list_series(name: str, offsets: Array, values: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return lists: list i is ``values[offsets[i] : offsets[i + 1]]``."""
     try:
-        arrow = values.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
-        lists = pl.Series(name, pa.LargeListArray.from_arrays(pa.array(offsets), arrow))
-    except pa.ArrowInvalid:
-        # A type that Arrow does not have, as 128-bit integers; or text inside lists of which none is left, which
-        # Polars gives as no rows from beyond the end of no bytes.
+        arrow = sound(values.rechunk().to_arrow(compat_level=pl.CompatLevel.newest()))
+    except pa.ArrowInvalid:  # a type that Arrow does not have, as 128-bit integers
         return _grouped_lists(name, offsets, values).cast(dtype)
+    lists = pl.Series(name, pa.LargeListArray.from_arrays(pa.array(offsets), arrow))
     return lists if lists.dtype == dtype else lists.cast(dtype)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from squill.engine.arrow_form import arrow_table
 from squill.errors import ClusterError, PlanError, UserFunctionError
 from squill.plan.build.locations import written_path
 from squill.plan.sinks import SUFFIXES, Folder, Table
@@ -143,7 +144,7 @@ class TableSink(FunctionSink):
 
     def __init__(self, target: Table, session: Any) -> None:
         def append(frame: pl.DataFrame) -> None:
-            rows = session.createDataFrame(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
+            rows = session.createDataFrame(arrow_table(frame))
             rows.write.mode("append").saveAsTable(target.name)
 
         super().__init__(append, f"table {target.name}")

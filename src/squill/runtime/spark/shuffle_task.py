@@ -29,6 +29,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
+from squill.engine.arrow_form import arrow_table
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import InternalError, SquillError
@@ -221,7 +222,7 @@ def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.Re
             if row["kind"] != ANSWER:
                 continue
             frame = spark_frame(result_frame(decode(pa.py_buffer(row["data"]), node.schema), node))
-            yield from frame.to_arrow().cast(schema).to_batches(max_chunksize=ROWS_FOR_SPARK)
+            yield from arrow_table(frame).cast(schema).to_batches(max_chunksize=ROWS_FOR_SPARK)
 
 
 def run_shuffle_task(
