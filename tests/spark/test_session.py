@@ -21,6 +21,9 @@ from tests.spark.shared import session_of
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "machines": ({"machines": 0}, "spark: machines is 0"),
     "cores": ({"cores": 0}, "spark: cores is 0"),
+    "cores that are no number": ({"cores": 1.5}, "spark: cores is 1.5"),
+    "master": ({"master": 5}, "spark: master is 5"),
+    "session": ({"session": 5}, "spark: 5 is no Spark session"),
     "compression": ({"compression": "gzip"}, "spark: compression is 'gzip'\nHint: use None or one of lz4, zstd."),
 }
 
@@ -49,6 +52,20 @@ def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPat
 )
 def test_local_masters_try_failed_tasks_again(master: str, expected: str) -> None:
     assert session_module._with_attempts(master) == expected
+
+
+def test_more_cores_than_a_local_master_has_is_refused_before_spark_starts() -> None:
+    with pytest.raises(ClusterError, match=r"a task needs 4 cores, but the master has 2\nHint: .*local\[4\]"):
+        sq.spark(master="local[2]", cores=4)
+
+
+@pytest.mark.spark
+def test_master_that_spark_does_not_know_is_said_without_java() -> None:
+    """In a process of its own: one session is running here."""
+    code = "import squill as sq\ntry: sq.spark(master='nonsense')\nexcept sq.errors.ClusterError as e: print(e)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("spark: no session could be started on 'nonsense': ")
+    assert "Hint: check the master" in said
 
 
 @pytest.mark.spark

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from squill.errors import ClusterError, PlanError
@@ -56,6 +58,8 @@ def start_runtime(
         raise PlanError(f"spark: channel is {channel!r}", f"use one of {', '.join(CHANNELS)}, or leave it out.")
     if session is not None and master is not None:
         raise PlanError("spark: both a session and a master are given", "give one; a session has its master.")
+    if session is not None and not hasattr(session, "createDataFrame"):
+        raise PlanError(f"spark: {session!r} is no Spark session", 'give one, or sq.spark(master="local[4]").')
     owned = session is None
     if owned:
         session = start_session(master or "local[*]", cores)
@@ -83,9 +87,12 @@ def start_session(master: str, cores: int) -> SparkSession:
 
     What is behind an address of Spark Connect is started already, and has its settings.
     """
+    if not isinstance(master, str):
+        raise PlanError(f"spark: master is {master!r}", "give one such as local[4] or spark://host:7077.")
     if master.startswith(CONNECT):
         return _session_at(master)
     _check_java()
+    _check_local_cores(master, cores)
     running = SparkSession.getActiveSession()
     if running is not None:
         raise ClusterError(
@@ -113,8 +120,16 @@ def start_session(master: str, cores: int) -> SparkSession:
     builder = SparkSession.builder.master(_with_attempts(master))
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _environment():
-        session: SparkSession = builder.getOrCreate()
+    try:
+        with _environment():
+            session: SparkSession = builder.getOrCreate()
+    except (Py4JJavaError, PySparkException) as error:
+        # Java that does not even start has said why on its own way out, before this.
+        said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        raise ClusterError(
+            f"spark: no session could be started on {master!r}: {str(said).splitlines()[0]}",
+            "check the master: local[4], spark://host:7077, yarn or k8s://…, and its cores.",
+        ) from error
     return session
 
 
@@ -150,6 +165,20 @@ def _check_java() -> None:
             f"spark: there is no java {where}, and Spark needs Java 17 or newer",
             "on Debian or Ubuntu: apt-get install openjdk-17-jre-headless; or let JAVA_HOME name a JDK's folder.",
         )
+
+
+def _check_local_cores(master: str, cores: int) -> None:
+    """Raise where a task needs more cores than the local master has; Spark would not start."""
+    match = LOCAL.fullmatch(master)
+    if match is not None and match.group(1) != "*" and int(match.group(1) or 1) < cores:
+        raise _too_few_slots(cores, int(match.group(1) or 1))
+
+
+def _too_few_slots(cores: int, slots: int) -> ClusterError:
+    return ClusterError(
+        f"spark: a task needs {cores} cores, but the master has {slots}",
+        f"use fewer cores, or a master with more, such as local[{cores}].",
+    )
 
 
 def _with_attempts(master: str) -> str:
@@ -190,10 +219,7 @@ def _machines(session: Any, machines: int | None, cores: int) -> int:
         )
     slots = _slots(session, machines)
     if slots < allowed:
-        raise ClusterError(
-            f"spark: a task needs {allowed} cores, but the master has {slots}",
-            f"use fewer cores, or a master with more, such as local[{allowed}].",
-        )
+        raise _too_few_slots(allowed, slots)
     return slots // allowed if machines is None else machines
 
 
