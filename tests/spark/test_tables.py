@@ -98,6 +98,25 @@ def test_types_that_spark_has_not_become_wider(cluster: sq.Cluster) -> None:
         cluster.from_frame(nano, start="t").to_spark()
 
 
+def test_lists_are_those_of_spark(cluster: sq.Cluster) -> None:
+    """Spark reads neither large lists nor those of one length, which is what Polars has."""
+    frame = pl.DataFrame(
+        {"k": [1, 1, 2], "x": [5, 6, 7], "a": pl.Series([[1, 2], [3, None], None], dtype=pl.Array(pl.Int64, 2))}
+    )
+    lists = sq.from_frame(frame).group_aggregate(
+        "k", l=sq.collect_list("x"), a=sq.collect_list("a"), t=sq.top_k("x", 1)
+    )
+    rows = cluster.sharded(lists).to_spark().orderBy("k").collect()
+    assert [row.asDict(recursive=True) for row in rows] == lists.collect(sort=True).to_dicts()
+
+
+def test_what_is_no_table_of_spark_is_refused(cluster: sq.Cluster) -> None:
+    with pytest.raises(PlanError, match="from_spark: DataFrame is no DataFrame of Spark\nHint: from_frame takes"):
+        cluster.from_spark(pl.DataFrame({"t": [1]}), start="t")
+    with pytest.raises(PlanError, match="from_spark: two columns are called 'id'"):
+        cluster.from_spark(session_of(cluster).range(3).selectExpr("id", "id"))
+
+
 def test_wrong_column_lists_near_names(cluster: sq.Cluster) -> None:
     table = session_of(cluster).range(3)
     with pytest.raises(ColumnNotFoundError, match="from_spark: start: there is no column 'ids'"):

@@ -44,7 +44,7 @@ from squill.runtime.spark.shuffle_task import (
     run_shuffle_task,
     table_parcels,
 )
-from squill.runtime.spark.tables import answer_schema, as_frames, spark_frame, tables_of, wanted_rows
+from squill.runtime.spark.tables import answer_schema, answer_types, as_frames, tables_of, wanted_rows
 from squill.runtime.splits import splits_of_fragment, stage_without_rows, without_rows
 
 __all__ = ["ByFiles", "ShuffleRun", "answer_table"]
@@ -150,7 +150,7 @@ def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts
     refuse_unstorable(node.schema, "to_spark")
     empty = result_frame(Batch.empty(dict(node.schema)), node)
     schema = answer_schema(empty)
-    make_rows = partial(rows_of_answer, dumps(node), spark_frame(empty).to_arrow().schema)
+    make_rows = partial(rows_of_answer, dumps(node), answer_types(empty))
     # Its rows may be asked for at any time, when files would be gone: everything goes through the shuffle.
     job, parcels = _job(as_frames(plan), CollectAnswer(), compression, hosts_of)
     return _answer_parcels(session, tables_of(plan), job, parcels).mapInArrow(make_rows, schema)

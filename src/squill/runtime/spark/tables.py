@@ -30,6 +30,7 @@ from squill.plan.schema import Schema
 
 __all__ = [
     "answer_schema",
+    "answer_types",
     "as_frames",
     "columns_of",
     "spark_frame",
@@ -44,6 +45,14 @@ SPOOLED = "path string, rows bigint"
 
 def columns_of(table: Any) -> Schema:
     """Return a DataFrame's columns with the types that their rows have here."""
+    names = getattr(getattr(table, "schema", None), "names", None)
+    if names is None or not hasattr(table, "mapInArrow"):
+        raise PlanError(
+            f"from_spark: {type(table).__name__} is no DataFrame of Spark", "from_frame takes other tables."
+        )
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise PlanError(f"from_spark: two columns are called {twice!r}", "rename one of them, or drop it, before.")
     try:
         arrow = to_arrow_schema(table.schema, timezone="UTC")
     except Exception as error:  # Spark raises errors of several kinds for types that Arrow has not
@@ -247,10 +256,24 @@ def spark_frame(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(casts) if casts else frame
 
 
+def answer_types(frame: pl.DataFrame) -> pa.Schema:
+    """Return the types in which Spark takes the rows of an answer, of which `frame` is an empty one."""
+    return pa.schema([_for_spark(field) for field in spark_frame(frame).to_arrow().schema])
+
+
+def _for_spark(field: pa.Field) -> pa.Field:
+    """Return the field with lists as Spark reads them: it knows neither large ones nor those of one length."""
+    kind = field.type
+    if pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return field.with_type(pa.list_(_for_spark(kind.value_field)))
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_for_spark(inner) for inner in kind]))
+    return field
+
+
 def answer_schema(frame: pl.DataFrame) -> Any:
     """Return the Spark schema of an answer, of which `frame` is an empty one."""
-    arrow = spark_frame(frame).to_arrow().schema
     try:
-        return from_arrow_schema(arrow)
+        return from_arrow_schema(answer_types(frame))
     except Exception as error:  # Spark raises errors of several kinds for types that it has not
         raise PlanError(f"to_spark: a column's type has no counterpart in Spark: {error}", "cast it before.") from error
