@@ -273,7 +273,8 @@ def test_a_file_that_is_removed_while_the_folder_is_listed_is_no_error(
     rows = _files(tmp_path / "in", 2)
     with sq.local(cores=1) as cluster:
         clicks = cluster.stream(tmp_path / "in", start="t")
-        monkeypatch.setattr(inputs, "matching_files", lambda *given: [*matching_files(*given), f"{given[0]}/gone.parquet"])
+        gone = str(tmp_path / "in" / "gone.parquet")
+        monkeypatch.setattr(inputs, "matching_files", lambda *given: [*matching_files(*given), gone])
         query = _windows(clicks).start(print, checkpoint=tmp_path / "ck", until_now=True, complete=False)
         query.wait()
     assert query.progress().rows == rows.height
