@@ -36,6 +36,7 @@ Array = npt.NDArray[Any]
 Reached = tuple[int, int]
 
 EMPTY = np.int64(-1)
+REJECTED = np.int64(-2)  # instead of a slot, where a guess was that of another key: the right one may lie behind it
 SLOT_BITS = np.int64(0xFFFFFFFF)
 U1 = np.uint64(1)
 U32 = np.uint64(32)
@@ -108,19 +109,26 @@ def guess_slots(table: Array, key_hashes: Array, out: Array) -> None:
 
 @inlined
 def reject_others(keys: Array, held: Array, out: Array) -> None:
-    """Set to -1 the guesses that hold another word, or other nulls, than the key; some are -1 already."""
+    """Reject the guesses that hold another word, or other nulls, than the key; for some rows there is none."""
     for i in range(len(out)):
-        guess = np.uint64(max(np.int64(out[i]), np.int64(0)))
-        if held[guess] != keys[i]:
-            out[i] = EMPTY
+        slot = np.int64(out[i])
+        is_wrong = held[np.uint64(max(slot, np.int64(0)))] != keys[i]
+        out[i] = REJECTED if is_wrong and slot >= 0 else slot
 
 
 @inlined
-def missing(out: Array) -> int:
+def is_settled(slot: np.int32, may_insert: bool) -> bool:
+    """Say whether a row is done with: it has a slot, or there is no key of its tag and none may be entered."""
+    return slot >= 0 or (slot == EMPTY and not may_insert)
+
+
+@inlined
+def are_settled(out: Array, may_insert: bool) -> bool:
+    open_below = np.int64(0) if may_insert else EMPTY
     count = 0
     for i in range(len(out)):
-        count += out[i] < 0
-    return count
+        count += out[i] < open_below
+    return count == 0
 
 
 @inlined
@@ -160,10 +168,10 @@ def look_up_word(
         reject_others(keys[block:end], words, slots)
         if check_nulls:
             reject_others(key_nulls[block:end], nulls, slots)
-        if missing(slots) == 0:
+        if are_settled(slots, may_insert):
             continue
         for i in range(block, end):
-            if out[i] >= 0:
+            if is_settled(out[i], may_insert):
                 continue
             h = key_hashes[i]
             at = tagged_from(table, h >> U32, h)
@@ -202,11 +210,11 @@ def look_up_words(
         end = min(block + BLOCK, len(out))
         guess_slots(table, key_hashes[block:end], out[block:end])
         for i in range(block, end):
-            guess = max(np.int64(out[i]), np.int64(0))
-            if nulls[guess] != key_nulls[i] or not same_words(keys, i, words, guess):
-                out[i] = EMPTY
+            guess = np.int64(out[i])
+            if guess >= 0 and (nulls[guess] != key_nulls[i] or not same_words(keys, i, words, guess)):
+                out[i] = REJECTED
         for i in range(block, end):
-            if out[i] >= 0:
+            if is_settled(out[i], may_insert):
                 continue
             h = key_hashes[i]
             at = tagged_from(table, h >> U32, h)
@@ -245,13 +253,13 @@ def look_up_bytes(
             guess = np.int64(out[i])
             # Also fetches where the slot's bytes lie.
             if guess >= 0 and (lengths[guess] != key_lengths[i] or starts[guess] < 0):
-                out[i] = EMPTY
+                out[i] = REJECTED
         for i in range(block, end):
             guess = np.int64(out[i])
             if guess >= 0 and not same_bytes(data, key_starts[i], arena, starts[guess], key_lengths[i]):
-                out[i] = EMPTY
+                out[i] = REJECTED
         for i in range(block, end):
-            if out[i] >= 0:
+            if is_settled(out[i], may_insert):
                 continue
             h = key_hashes[i]
             start = key_starts[i]
