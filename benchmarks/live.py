@@ -1,4 +1,4 @@
-"""Live queries: how much they sustain, what an epoch costs by itself, and how long a row is on its way.
+"""Live queries: how much they sustain, what an epoch and a large state cost, and how long a row is on its way.
 
 Spark's own streaming aggregation runs over the same files in the same session, with a window of the same size and
 hop; it copies every row for each window that it is in, so it is given fewer rows and compared per row.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,14 @@ import squill as sq
 from benchmarks.cluster import tables
 from benchmarks.harness import Experiment, Measured, Outcome, Settings, assert_same_rows, timed
 from benchmarks.peers import spark_session
+from squill.runtime.live.handle import LiveQuery
 
 __all__ = [
-    "DELAY_LOCAL", "DELAY_SPARK", "EMPTY", "EPOCH", "MEDIAN", "OVERHEAD", "P99", "SPARK", "SQUILL", "SUSTAINED",
-    "experiments",
+    "ADDED", "DELAY_LOCAL", "DELAY_SPARK", "EMPTY", "EPOCH", "LARGE", "MEDIAN", "OVERHEAD", "P99", "SPARK", "SQUILL",
+    "STATE", "SUSTAINED", "experiments",
 ]  # fmt: skip
+
+Plan = Callable[[sq.ShardedStream], sq.ShardedStream]
 
 FAMILY = "live"
 SUSTAINED = "per-key hopping count, 7 d / 1 h, from files as they come"
@@ -32,6 +37,10 @@ OVERHEAD = "epochs of few rows, 8 shards"
 DELAY_SPARK, DELAY_LOCAL = "delay at 50,000 events/s, Spark", "delay at 50,000 events/s, local"
 SQUILL, SPARK = "squill", "spark window()"
 EPOCH, EMPTY = "an epoch of 1,000 rows", "looking for files that are not there"
+LARGE = "epochs that touch 1 % of the keys of a large state, Spark"
+TOUCHED, TOUCHED_ALONE = "an epoch", "an epoch with no other keys"
+ADDED, STATE = "added by the state", "state"
+KEYS_PER_EVENT = 0.7  # 7 M keys, more than a gigabyte of state
 MEDIAN, P99 = "median", "99 of 100"
 EPOCHS = 5
 PEER_EVENTS = 200_000
@@ -128,30 +137,89 @@ class Overhead:
 
 def _epochs() -> tuple[float, float]:
     """Return the seconds of a small epoch, and of a look at a folder with nothing new."""
-    cluster = spark_session.cluster_of(machines=8)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "in"
-        folder.mkdir()
-        _clicks_at(0.0, 1_000).write_parquet(folder / "0000.parquet")
-        seconds: list[float] = []
-        clicks = cluster.stream(folder, start="ts", disorder=sq.drop())
-        with windows(clicks).start(f"{place}/out", checkpoint=f"{place}/checkpoint", every=None) as query:
-            for number in range(1, SMALL_EPOCHS):
-                epoch = query.progress().epoch
-                while query.progress().epoch == epoch and not query.wait(0.002):
-                    pass
-                seconds.append(query.progress().epoch_seconds)
-                _appears(_clicks_at(float(number), 1_000), folder, number)
-            began = time.perf_counter()
-            for _ in range(20):
-                query._driver.inputs[0].news()
-            empty = (time.perf_counter() - began) / 20
+    with _running(8, windows, _clicks_at(0, 1_000)) as (query, folder):
+        seconds = [_epoch_of(query, folder, number, _clicks_at(number, 1_000)) for number in range(1, SMALL_EPOCHS)]
+        began = time.perf_counter()
+        for _ in range(20):
+            query._driver.inputs[0].news()
+        empty = (time.perf_counter() - began) / 20
     return statistics.median(seconds[2:]), empty
 
 
-def _clicks_at(second: float, rows: int) -> pl.DataFrame:
+@contextmanager
+def _running(machines: int, plan: Plan, first: pl.DataFrame) -> Iterator[tuple[LiveQuery, Path]]:
+    """Give a query whose first epoch is over, and the folder that it looks at."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "in"
+        folder.mkdir()
+        first.write_parquet(folder / "0000.parquet")
+        clicks = spark_session.cluster_of(machines).stream(folder, start="ts", disorder=sq.drop())
+        with plan(clicks).start(f"{place}/out", checkpoint=f"{place}/checkpoint", every=None) as query:
+            _next_epoch(query, 0)
+            yield query, folder
+
+
+def _next_epoch(query: LiveQuery, epoch: int) -> float:
+    """Wait for the end of an epoch after this one, and return how long it took."""
+    while query.progress().epoch == epoch and not query.wait(0.002):
+        pass
+    return query.progress().epoch_seconds
+
+
+def _epoch_of(query: LiveQuery, folder: Path, number: int, rows: pl.DataFrame) -> float:
+    epoch = query.progress().epoch
+    _appears(rows, folder, number)
+    return _next_epoch(query, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeState:
+    """Epochs of rows of some keys, chosen at random, beside a state of a hundred times as many, and without them."""
+
+    family: str = FAMILY
+    name: str = LARGE
+
+    def check(self, settings: Settings) -> None:
+        """The answer is checked by the first experiment."""
+
+    def measure(self, settings: Settings) -> Outcome:
+        keys = int(settings.events * KEYS_PER_EVENT)
+        large, state = _touching(keys, _keys_at(0, np.arange(keys)))
+        alone, _ = _touching(keys, _keys_at(0, np.arange(1_000)))
+        added = tuple(one - other for one, other in zip(large, alone, strict=True))
+        measured = (
+            Measured(name=TOUCHED, values=large),
+            Measured(name=TOUCHED_ALONE, values=alone),
+            Measured(name=ADDED, values=added),
+            Measured(name=STATE, values=(state / 1e6,), unit="MB"),
+        )
+        return Outcome(family=self.family, name=self.name, measured=measured)
+
+
+def _touching(keys: int, first: pl.DataFrame) -> tuple[tuple[float, ...], int]:
+    """Return the seconds of epochs that touch one key in a hundred, workers warm, and the state's size."""
+
+    def summed(clicks: sq.ShardedStream) -> sq.ShardedStream:
+        placed = clicks.rekey("user").redistribute()
+        return placed.query(lambda s: s.hopping_window("7d", "1h").aggregate(n=sq.count(), x=sq.sum("x")))
+
+    rng = np.random.default_rng(5)
+    seconds = []
+    with _running(spark_session.CORES, summed, first) as (query, folder):
+        for number in range(1, SMALL_EPOCHS):
+            rows = _keys_at(number, rng.integers(0, keys, keys // 100))
+            seconds.append(_epoch_of(query, folder, number, rows))
+        state = sum(query.progress().state_bytes.values())
+    return tuple(seconds[2:]), state
+
+
+def _keys_at(second: int, users: np.ndarray[Any, Any]) -> pl.DataFrame:
+    return _clicks_at(second, len(users)).with_columns(user=pl.Series(users), x=pl.Series(users / 64))
+
+
+def _clicks_at(second: int, rows: int) -> pl.DataFrame:
     ticks = (np.linspace(second, second + 1, rows, endpoint=False) * 1e6).astype(np.int64)
-    users = np.random.default_rng(int(second)).integers(0, 300_000, rows)
+    users = np.random.default_rng(second).integers(0, 300_000, rows)
     return pl.DataFrame({"ts": pl.Series(ticks).cast(pl.Datetime("us", "UTC")), "user": users})
 
 
@@ -243,4 +311,4 @@ def _delays_here() -> np.ndarray[Any, Any]:
 
 
 def experiments() -> list[Experiment]:
-    return [Sustained(), Overhead(), Delay(DELAY_SPARK, True), Delay(DELAY_LOCAL, False)]
+    return [Sustained(), Overhead(), LargeState(), Delay(DELAY_SPARK, True), Delay(DELAY_LOCAL, False)]

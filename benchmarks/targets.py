@@ -206,6 +206,8 @@ def _of_live_queries() -> Iterator[Target]:
     yield _live(live.SUSTAINED, "speed over Spark's, per row", faster(live.SPARK), 10, "×", at_least=True)
     yield _live(live.OVERHEAD, live.EPOCH, seconds(live.EPOCH), 1, "s")
     yield _live(live.OVERHEAD, live.EMPTY, seconds(live.EMPTY), 0.4, "s")
+    yield _live(live.LARGE, live.ADDED, seconds(live.ADDED), 0.3, "s")
+    yield _live(live.LARGE, live.STATE, seconds(live.STATE), 1_000, "MB", at_least=True)
     yield _live(live.DELAY_SPARK, live.MEDIAN, seconds(live.MEDIAN), 2, "s")
     yield _live(live.DELAY_SPARK, live.P99, seconds(live.P99), 4, "s")
     yield _live(live.DELAY_LOCAL, live.MEDIAN, seconds(live.MEDIAN), 0.02, "s")
