@@ -41,7 +41,7 @@ def sound(array: pa.Array) -> pa.Array:
     """
     kind = array.type
     if not len(array):
-        return pa.array([], kind) if array.offset or pa.types.is_nested(kind) else array
+        return pa.nulls(0, kind) if array.offset or pa.types.is_nested(kind) else array
     if pa.types.is_struct(kind):
         children = [array.field(place) for place in range(kind.num_fields)]
         found = [sound(child) for child in children]
