@@ -1,4 +1,4 @@
-"""The keys of an operator that works per key: slots for rows, one slot for all when there are no keys."""
+"""Operators that work per key: slots for rows, one slot for all when there are no keys."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch
-from squill.engine.belongs import Belongs
+from squill.engine.belongs import Belongs, renumbering
 from squill.engine.key_table import KeyTable
-from squill.engine.operator import OperatorState
+from squill.engine.operator import Operator, OperatorState
 from squill.plan.schema import Schema
 
-__all__ = ["KeySlots"]
+__all__ = ["KeySlots", "KeyedOperator"]
 
 Array = npt.NDArray[Any]
 
@@ -69,3 +69,24 @@ class KeySlots:
     def load(self, state: OperatorState) -> None:
         if self._table is not None:
             self._table.load(state["table"])
+
+
+class KeyedOperator(Operator):
+    """An operator of one input whose state goes by the slots of its keys."""
+
+    _keys: KeySlots
+
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        (mine,) = belongs
+        if mine is None:
+            return True
+        capacity = self._keys.capacity
+        kept = self._keys.keep(mine)
+        if kept is None:
+            return False
+        self._keep_slots(mine, kept, renumbering(kept, capacity))
+        return True
+
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
+        """Forget all but these slots, of which the i-th is slot i from now on, as `number_of` says; -1 is none."""
+        raise NotImplementedError

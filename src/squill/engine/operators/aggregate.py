@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
-from squill.engine.keyed import KeySlots
+from squill.engine.keyed import KeyedOperator, KeySlots
 from squill.engine.operator import NUMBERED, Belongs, Operator, OperatorState, register
 from squill.engine.operators.relational_aggregate import RelationalAggregateOperator, can_lower
 from squill.plan.expressions import Expression
@@ -35,7 +34,7 @@ __all__ = ["AggregateOperator", "aggregate_operator"]
 Array = npt.NDArray[Any]
 
 
-class AggregateOperator(Operator):
+class AggregateOperator(KeyedOperator):
     """A schedule chosen by the input's properties, one fold per distinct aggregate, one output.
 
     State: the alive rows' fold inputs (none for a stream without ends), the folds' state per alive key.
@@ -135,19 +134,12 @@ class AggregateOperator(Operator):
         self._output.load(state["output"])
         self._ensure_slots(self._keys.capacity)
 
-    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        (mine,) = belongs
-        if mine is None:
-            return True
-        kept = self._keys.keep(mine)
-        if kept is None:
-            return False
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         numbers = [fold.keep_slots(kept) for fold in self._folds]
         of_columns = zip(self._folds, numbers, strict=True)
         self._schedule.keep_slots(kept, [number_of for fold, number_of in of_columns for _ in fold.columns])
         self._output.keep_open(self._schedule.slots, self.demand)
         self._ensure_slots(self._keys.capacity)
-        return True
 
     @property
     def state_rows(self) -> int:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from squill.engine.batch import Batch
-from squill.engine.belongs import at_slots, renumbering
+from squill.engine.belongs import at_slots
 from squill.engine.buffers import grown
-from squill.engine.columns import read_only
+from squill.engine.columns import Array, read_only
 from squill.engine.event_pairs import Conditions, check_points, pair_rows
 from squill.engine.instants import InstantBuffer, in_order
 from squill.engine.kernels import pairs as kernels
-from squill.engine.keyed import KeySlots
-from squill.engine.operator import STARTS, Belongs, Operator, OperatorState, register
+from squill.engine.keyed import KeyedOperator, KeySlots
+from squill.engine.operator import STARTS, Belongs, OperatorState, register
 from squill.engine.owned import owned
 from squill.engine.row_store import RowStore
 from squill.engine.time_queue import TimeQueue
@@ -24,7 +22,7 @@ __all__ = ["ConsecutivePairsOperator"]
 
 
 @register(ConsecutivePairs)
-class ConsecutivePairsOperator(Operator):
+class ConsecutivePairsOperator(KeyedOperator):
     """Whole instants in order; state: the last event of each key, while it can still be the first of a pair."""
 
     demands = STARTS
@@ -117,19 +115,11 @@ class ConsecutivePairsOperator(Operator):
         self._instant.load(state["instant"])
         self._ends.load(state["ends"])
 
-    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        (mine,) = belongs
-        if mine is None:
-            return True
-        capacity = self._keys.capacity
-        kept = self._keys.keep(mine)
-        if kept is None:
-            return False
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         self._slots = at_slots(self._slots, kept)
         self._keep_waiting()
         self._instant.keep(mine)
-        self._ends.keep_numbers(renumbering(kept, capacity))
-        return True
+        self._ends.keep_numbers(number_of)
 
     @property
     def state_rows(self) -> int:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from squill.engine.batch import Batch
 from squill.engine.belongs import at_slots, renumbered_chains
 from squill.engine.buffers import grown
+from squill.engine.columns import Array
 from squill.engine.entries import Entries
 from squill.engine.instants import InstantBuffer, in_canonical_order
 from squill.engine.kernels.windows import COUNT_SLOT, FIRST, LAST, count_windows
-from squill.engine.keyed import KeySlots
-from squill.engine.operator import STARTS, Belongs, Operator, OperatorState, register
+from squill.engine.keyed import KeyedOperator, KeySlots
+from squill.engine.operator import STARTS, Belongs, OperatorState, register
 from squill.engine.owned import owned
 from squill.plan.nodes import CountWindow
 
@@ -21,7 +20,7 @@ __all__ = ["CountWindowOperator"]
 
 
 @register(CountWindow)
-class CountWindowOperator(Operator):
+class CountWindowOperator(KeyedOperator):
     """Whole instants in canonical order; state: the last n events of each key."""
 
     demands = STARTS
@@ -80,13 +79,7 @@ class CountWindowOperator(Operator):
         self._gone = np.zeros(len(self._entries.start), np.uint8)
         self._instant.load(state["instant"])
 
-    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        (mine,) = belongs
-        if mine is None:
-            return True
-        kept = self._keys.keep(mine)
-        if kept is None:
-            return False
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         living = self._entries.living
         entry_of = self._entries.keep(living[mine(self._entries.columns(living))])
         self._slots = at_slots(self._slots, kept)
@@ -94,7 +87,6 @@ class CountWindowOperator(Operator):
         self._slots[:, chains] = renumbered_chains(self._slots[:, chains], entry_of)
         self._gone = np.zeros(len(self._entries.start), np.uint8)
         self._instant.keep(mine)
-        return True
 
     @property
     def state_rows(self) -> int:

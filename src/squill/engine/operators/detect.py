@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,8 @@ from squill.engine.expressions import Evaluator
 from squill.engine.instants import InstantBuffer, in_order
 from squill.engine.kernels import detect as kernels
 from squill.engine.kernels.pairs import idle_slots
-from squill.engine.keyed import KeySlots
-from squill.engine.operator import STARTS, Belongs, Operator, OperatorState, register
+from squill.engine.keyed import KeyedOperator, KeySlots
+from squill.engine.operator import STARTS, Belongs, OperatorState, register
 from squill.engine.owned import owned
 from squill.engine.time_queue import TimeQueue
 from squill.engine.times import refuse_beginningless, time_overflow
@@ -38,7 +37,7 @@ SCOPES = {"one": kernels.ONE, "any": kernels.ANY, "none": kernels.NONE_OF}
 
 
 @register(Detect)
-class DetectOperator(Operator):
+class DetectOperator(KeyedOperator):
     """Whole instants; state: the instances that can still go on, under their keys, and what their registers hold."""
 
     demands = STARTS
@@ -278,19 +277,11 @@ class DetectOperator(Operator):
         )
         self._computed = self._functions.loaded(state["computed"])
 
-    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        (mine,) = belongs
-        if mine is None:
-            return True
-        capacity = self._keys.capacity
-        kept = self._keys.keep(mine)
-        if kept is None:
-            return False
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         self._instant.keep(mine)
-        self._ends.keep_numbers(renumbering(kept, capacity))
+        self._ends.keep_numbers(number_of)
         self._slots = at_slots(self._slots, kept)
         self._keep_entries(along_chains(self._slots[:, kernels.HEAD], self._after, 0))
-        return True
 
     def _keep_entries(self, entries: Array) -> None:
         """Forget the instances of all but these entries, whose number is their place from now on."""

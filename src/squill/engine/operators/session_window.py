@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from squill.engine.batch import Batch
-from squill.engine.belongs import at_slots, renumbered_chains, renumbering
+from squill.engine.belongs import at_slots, renumbered_chains
 from squill.engine.buffers import grown
+from squill.engine.columns import Array
 from squill.engine.entries import Entries
 from squill.engine.kernels import windows as kernels
-from squill.engine.keyed import KeySlots
-from squill.engine.operator import STARTS, Belongs, Operator, OperatorState, register
+from squill.engine.keyed import KeyedOperator, KeySlots
+from squill.engine.operator import STARTS, Belongs, OperatorState, register
 from squill.engine.owned import owned
 from squill.engine.times import refuse_beginningless, time_overflow
 from squill.plan.nodes import SessionWindow
@@ -26,7 +26,7 @@ CHUNK = 65_536
 
 
 @register(SessionWindow)
-class SessionWindowOperator(Operator):
+class SessionWindowOperator(KeyedOperator):
     """State: the events of open sessions, one end per open session in a heap."""
 
     demands = STARTS
@@ -127,26 +127,18 @@ class SessionWindowOperator(Operator):
         self._heap_end = owned(state["heap_end"])
         self._heap_slot = owned(state["heap_slot"])
 
-    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        (mine,) = belongs
-        if mine is None:
-            return True
-        capacity = self._keys.capacity
-        kept = self._keys.keep(mine)
-        if kept is None:
-            return False
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         living = self._entries.living
         entry_of = self._entries.keep(living[mine(self._entries.columns(living))])
         self._slots = at_slots(self._slots, kept)
         chains = [kernels.FIRST, kernels.LAST]
         self._slots[:, chains] = renumbered_chains(self._slots[:, chains], entry_of)
         waiting = int(self._state[kernels.HEAP])
-        slots = renumbering(kept, capacity)[self._heap_slot[:waiting]]
+        slots = number_of[self._heap_slot[:waiting]]
         stays = np.flatnonzero(slots >= 0)
         stays = stays[np.argsort(self._heap_end[stays], kind="stable")]  # what is in order is a heap
         self._heap_end, self._heap_slot = self._heap_end[stays], slots[stays]
         self._state[kernels.HEAP] = len(stays)
-        return True
 
     @property
     def state_rows(self) -> int:

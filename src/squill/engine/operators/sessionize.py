@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from squill.engine.batch import Batch
 from squill.engine.belongs import along_chains, at_slots, renumbered_chains
 from squill.engine.buffers import grown
-from squill.engine.columns import read_only
+from squill.engine.columns import Array, read_only
 from squill.engine.entries import Entries
 from squill.engine.event_pairs import Conditions, check_points, pair_rows
 from squill.engine.instants import InstantBuffer, in_canonical_order
 from squill.engine.kernels import pairs as kernels
-from squill.engine.keyed import KeySlots
-from squill.engine.operator import STARTS, Belongs, Operator, OperatorState, register
+from squill.engine.keyed import KeyedOperator, KeySlots
+from squill.engine.operator import STARTS, Belongs, OperatorState, register
 from squill.engine.owned import owned
 from squill.plan.nodes import Sessionize
 
@@ -23,7 +21,7 @@ __all__ = ["SessionizeOperator"]
 
 
 @register(Sessionize)
-class SessionizeOperator(Operator):
+class SessionizeOperator(KeyedOperator):
     """Whole instants; state: the start events that no end event has followed."""
 
     demands = STARTS
@@ -91,13 +89,7 @@ class SessionizeOperator(Operator):
         self._entries.load(state["entries"])
         self._instant.load(state["instant"])
 
-    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        (mine,) = belongs
-        if mine is None:
-            return True
-        kept = self._keys.keep(mine)
-        if kept is None:
-            return False
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         self._slots = at_slots(self._slots, kept)
         chains = [kernels.FIRST, kernels.LAST]
         # Where nothing waits, the last one is that of a chain that is gone.
@@ -105,7 +97,6 @@ class SessionizeOperator(Operator):
         entries = along_chains(self._slots[:, kernels.FIRST] - 1, self._entries.following, kernels.NONE)
         self._slots[:, chains] = renumbered_chains(self._slots[:, chains], self._entries.keep(entries))
         self._instant.keep(mine)
-        return True
 
     @property
     def state_rows(self) -> int:

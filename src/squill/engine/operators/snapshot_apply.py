@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from squill.engine.aggregation.schedule import Deltas
 from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
-from squill.engine.keyed import KeySlots
+from squill.engine.keyed import KeyedOperator, KeySlots
 from squill.engine.open_answers import OpenAnswers
-from squill.engine.operator import NUMBERED, Belongs, Operator, OperatorState, register
+from squill.engine.operator import NUMBERED, Belongs, OperatorState, register
 from squill.engine.row_starts import row_starts
 from squill.engine.user_code import Call, UserCode
 from squill.engine.user_rows import UserRows
@@ -31,7 +30,7 @@ NONE = np.empty(0, np.int64)
 
 
 @register(SnapshotApply)
-class SnapshotApplyOperator(Operator):
+class SnapshotApplyOperator(KeyedOperator):
     """The schedule of an aggregate says when what is alive changes; the lists of rows are cut from one frame.
 
     State: the rows alive and the open answer of each key.
@@ -131,18 +130,11 @@ class SnapshotApplyOperator(Operator):
         self._answers.load(state["answers"])
         self._ensure_slots()
 
-    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        (mine,) = belongs
-        if mine is None:
-            return True
-        kept = self._keys.keep(mine)
-        if kept is None:
-            return False
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         self._codes.keep_slots(kept)
         self._schedule.keep_slots(kept, [self._codes.number_of])
         self._answers.keep_slots(kept)
         self._ensure_slots()
-        return True
 
     @property
     def state_rows(self) -> int:

@@ -9,7 +9,6 @@ together: before the rows of an instant, the timers up to it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
 from squill.engine.instants import InstantBuffer, in_canonical_order
-from squill.engine.keyed import KeySlots
+from squill.engine.keyed import KeyedOperator, KeySlots
 from squill.engine.open_answers import OpenAnswers
-from squill.engine.operator import EDGES, NUMBERED, STARTS, Belongs, Operator, OperatorState, register
+from squill.engine.operator import EDGES, NUMBERED, STARTS, Belongs, OperatorState, register
 from squill.engine.plain_state import NotPlainError, plain_copy
 from squill.engine.time_queue import TimeQueue
 from squill.engine.times import refuse_beginningless, time_overflow
@@ -40,7 +39,7 @@ MOST_WAKES_AFTER_THE_END = 100_000
 
 
 @register(UserOperator)
-class UserOperatorOperator(Operator):
+class UserOperatorOperator(KeyedOperator):
     """State: the objects of the keys that are alive, their timers, one instant of rows, and ends that wait."""
 
     def __init__(self, node: UserOperator) -> None:
@@ -273,13 +272,7 @@ class UserOperatorOperator(Operator):
             raise self._code.failed(error, call) from error
         return user
 
-    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
-        (mine,) = belongs
-        if mine is None:
-            return True
-        kept = self._keys.keep(mine)
-        if kept is None:
-            return False
+    def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         for rows in (self._instant, self._ends, self._later):
             rows.keep(mine)
         slots = dict(enumerate(kept.tolist()))
@@ -287,7 +280,6 @@ class UserOperatorOperator(Operator):
         self._rows_alive = {i: self._rows_alive[slot] for i, slot in slots.items() if slot in self._rows_alive}
         self._timers.keep_slots(kept)
         self._answers.keep_slots(kept)
-        return True
 
     @property
     def state_rows(self) -> int:
