@@ -134,10 +134,14 @@ def _run_epochs(
         return test.answer()
 
 
-def _cut(frame: pl.DataFrame, random: Random) -> list[tuple[int, pl.DataFrame]]:
+def cut_rows(frame: pl.DataFrame, random: Random) -> list[pl.DataFrame]:
+    """Return the rows in pieces, of which some may be empty."""
     inner = random.choices(range(frame.height + 1), k=random.randint(0, 4))
-    bounds = [0, *sorted(inner), frame.height]
-    return [(random.randrange(3), frame.slice(low, high - low)) for low, high in pairwise(bounds)]
+    return [frame.slice(low, high - low) for low, high in pairwise([0, *sorted(inner), frame.height])]
+
+
+def _cut(frame: pl.DataFrame, random: Random) -> list[tuple[int, pl.DataFrame]]:
+    return [(random.randrange(3), part) for part in cut_rows(frame, random)]
 
 
 def _taken(parts: list[tuple[int, pl.DataFrame]], random: Random) -> list[tuple[int, pl.DataFrame]]:
@@ -150,7 +154,11 @@ def _taken(parts: list[tuple[int, pl.DataFrame]], random: Random) -> list[tuple[
 
 def assert_live_gives(stream: Stream, emit: str, cut: Cut, expected: pl.DataFrame, **tolerance: Any) -> None:
     """Compare the folded answer of all epochs with that of one run."""
-    found = run_live(stream, emit, cut)
+    assert_folded(run_live(stream, emit, cut), emit, expected, **tolerance)
+
+
+def assert_folded(found: pl.DataFrame, emit: str, expected: pl.DataFrame, **tolerance: Any) -> None:
+    """Compare what a sink was given with the answer of one run."""
     if emit == "closed":
         assert_same_events(found if found.width else expected.clear(), expected, **tolerance)
     else:
