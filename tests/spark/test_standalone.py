@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 # A process of its own: one process has one Spark session, and the other tests share theirs.
 DRIVER = """
 import pickle, sys
+import polars as pl
 import squill as sq
 from pathlib import Path
 from tests.unit.runtime.cases import CASES
@@ -35,22 +36,35 @@ def mixed(cluster):
     placed = spread.query(lambda s: s.where(sq.col("x") > -99)).rekey(*case.keys).redistribute(4, channel="shuffle")
     return placed.query(case.query)
 
+def live(cluster, place):
+    (place / "in").mkdir(parents=True)
+    for number, part in enumerate(case.frame.sort("t").iter_slices(-(-case.frame.height // 6))):
+        part.write_ipc(place / "in" / f"{number}.arrow")
+    epochs = {}
+    rows = cluster.stream(place / "in", start="t", files_per_epoch=1).rekey(*case.keys).redistribute()
+    running = rows.query(case.query).start(
+        lambda frame, epoch: epochs.update({epoch: frame}), checkpoint=place / "ck", until_now=True
+    )
+    running.wait()
+    return pl.concat(epochs.values())
+
 with sq.spark(master=master, machines=4, folder=shared) as by_files:
     print(by_files.check(), flush=True)
     by_shuffle = sq.spark(by_files.runtime.session, machines=4)
     ways = [
-        lambda: case.sharded(by_files, splits=4, to=4),
-        lambda: case.sharded(by_shuffle, splits=4, to=4),
-        lambda: mixed(by_files),
+        lambda _: case.sharded(by_files, splits=4, to=4).collect(),
+        lambda _: case.sharded(by_shuffle, splits=4, to=4).collect(),
+        lambda _: mixed(by_files).collect(),
+        lambda run: live(by_files, folder / f"live-{run}"),
     ]
     for run in range(len(ways) * each):
         print("run", run, flush=True)
-        answer = ways[run // each]().collect()
+        answer = ways[run // each](run)
         (folder / f"answer-{run}.pickle").write_bytes(pickle.dumps(answer))
 assert list(shared.iterdir()) == [], "files were left behind"
 """
-WAYS = 3
-"""Over files, through the shuffle, and by one movement of each."""
+WAYS = 4
+"""Over files, through the shuffle, by one movement of each, and live, in six epochs."""
 CASE = CASES["text keys with nulls, milliseconds"]
 
 
