@@ -7,6 +7,7 @@ laws.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,9 @@ SHARDS = 2
 ADS, WORDS, TERM = 1_000, 10_000, 40
 FIRST_DAY, DAYS = 8_035, 2_406  # days of 1992 to 1998 since 1970, as TPC-H has them
 
+MADE_ROWS = 10_000_000
+"""So many rows are made at a time, as memory does not hold all of them."""
+
 Int64s = npt.NDArray[np.int64]
 
 
@@ -33,11 +37,17 @@ def clicks_and_impressions(n: int) -> Path:
 
     def make(folder: Path) -> None:
         rng = np.random.default_rng(2013)
-        users, ads = rng.integers(0, max(n // 40, 10), n), _zipf(rng, n, ADS)
-        chosen = rng.integers(0, n, n // 10)
-        by_user = sq.progress.hashed("user", STEPS)
-        _store(folder / "impressions", {"user": users, "ad": ads}, by_user)
-        _store(folder / "clicks", {"user": users[chosen], "ad": ads[chosen]}, by_user)
+        with tempfile.TemporaryDirectory(dir=folder) as unordered:
+            for number, first in enumerate(range(0, n, MADE_ROWS)):
+                rows = min(MADE_ROWS, n - first)
+                users, ads = rng.integers(0, max(n // 40, 10), rows), _zipf(rng, rows, ADS)
+                chosen = rng.integers(0, rows, rows // 10)
+                _write(Path(unordered, "impressions", f"{number}.parquet"), user=users, ad=ads)
+                _write(Path(unordered, "clicks", f"{number}.parquet"), user=users[chosen], ad=ads[chosen])
+            with sq.local(cores=SHARDS) as cluster:
+                for name in ("impressions", "clicks"):
+                    by_user = sq.progress.hashed("user", STEPS)
+                    cluster.scan(Path(unordered, name)).to_storage(folder / name, progress=by_user)
 
     return cached(f"progress-ctr-{n}", make)
 
@@ -100,6 +110,11 @@ def _zipf(rng: np.random.Generator, n: int, most: int) -> Int64s:
 
 def _dates(days: Int64s) -> pl.Series:
     return pl.Series(days.astype(np.int32)).cast(pl.Date)
+
+
+def _write(path: Path, **columns: Int64s) -> None:
+    path.parent.mkdir(exist_ok=True)
+    pl.DataFrame(columns).write_parquet(path)
 
 
 def _store(folder: Path, columns: Mapping[str, object], progress: Assignment) -> None:

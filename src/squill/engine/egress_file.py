@@ -64,13 +64,22 @@ class FileSink(ClosedSink):
     def _table(self, rows: Batch) -> pa.Table:
         return arrow_table(result_frame(rows, self.node))
 
+    def push(self, batch: Batch, port: int = 0) -> None:
+        super().push(batch, port)
+        self._write_ready()  # time may never move before the end, as with rows that have none
+
     def advance(self, t: int, port: int = 0) -> None:
         super().advance(t, port)
+        self._write_ready()
+        if t == INFINITY:
+            self._write()
+
+    def _write_ready(self) -> None:
         rows = self.take_rows()
         if rows is not None:
             self._pieces.append(rows)
             self._piece_rows += len(rows)
-        if self._piece_rows >= DEFAULT_BATCH_ROWS or t == INFINITY:
+        if self._piece_rows >= DEFAULT_BATCH_ROWS:
             self._write()
 
     def _write(self) -> None:

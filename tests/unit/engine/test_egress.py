@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine.batch import Batch
+from squill.engine.egress_file import FileSink
 from squill.errors import PlanError, SquillError, TimeOverflowError
 from squill.plan.events import Event
 
@@ -100,3 +102,14 @@ def test_a_failure_leaves_no_file_and_the_old_one_untouched(tmp_path: Path) -> N
         bad.to_parquet(tmp_path / "a.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
     assert (tmp_path / "a.parquet").read_bytes() == before
+
+
+def test_rows_without_time_are_written_as_they_come(tmp_path: Path) -> None:
+    # No clock moves before their end, so that waiting for one would hold all of them.
+    rows = sq.from_frame({"x": list(range(100_000))}).plan
+    sink = FileSink(rows, tmp_path / "rows.parquet", "parquet")
+    try:
+        sink.push(Batch.relational({"x": pl.Series("x", range(100_000))}, 100_000))
+        assert sink.rows_written == 100_000
+    finally:
+        sink.abandon()
