@@ -1,4 +1,4 @@
-"""Evaluate row-wise expressions over a batch: one Polars call for all of them."""
+"""Evaluate row-wise expressions over a batch: one Polars call for all of them, none for plain arithmetic."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from squill.engine.arithmetic import Arithmetic
 from squill.engine.batch import Batch
 from squill.engine.columns import framed, series_from, values_of
 from squill.engine.kernels.lifetimes import bounds
@@ -58,7 +59,7 @@ def _check_fits(name: str, ticks: npt.NDArray[np.int64], physical: np.dtype[Any]
 class Evaluator:
     """A fixed list of expressions over one stream's batches.
 
-    Plain columns are handed through untouched; everything else is one Polars call.
+    Plain columns are handed through untouched, arithmetic is done column by column; anything else is one Polars call.
     """
 
     def __init__(self, expressions: Sequence[Expression], time: TimeType | None, operator: str) -> None:
@@ -74,6 +75,8 @@ class Evaluator:
         self._needs_start, self._needs_end = START in roots, END in roots
         # Literals alone have no length of their own.
         self._needs_length = not any(item.roots for item in self._computed)
+        quick = [Arithmetic.of(item) for item in self._computed]
+        self._quick = None if None in quick else [item for item in quick if item is not None]
 
     def __call__(self, batch: Batch) -> dict[str, pl.Series]:
         """Return the value of each expression for each row, by name, in order."""
@@ -89,6 +92,21 @@ class Evaluator:
         return result
 
     def _compute(self, batch: Batch) -> dict[str, pl.Series]:
+        values = self._without_query(batch)
+        if values is None:
+            values = self._by_query(batch)
+        return {item.name: series.alias(item.name) for item, series in zip(self._computed, values, strict=True)}
+
+    def _without_query(self, batch: Batch) -> list[pl.Series] | None:
+        values: list[pl.Series] = []
+        for quick in self._quick or ():
+            value = quick(batch.columns)
+            if value is None:
+                return None
+            values.append(value)
+        return values or None
+
+    def _by_query(self, batch: Batch) -> list[pl.Series]:
         frame = self._frame(batch)
         try:
             result = frame.select(*self._exprs) if not self._needs_length else frame.select("rows", *self._exprs)
@@ -98,8 +116,7 @@ class Evaluator:
                 f"{self._operator}: the expressions failed on {len(batch)} rows: {first_line}",
                 "check the values; .cast(…, strict=False) gives null instead of an error.",
             ) from error
-        values = result.get_columns()[-len(self._exprs) :]
-        return {item.name: series.alias(item.name) for item, series in zip(self._computed, values, strict=True)}
+        return result.get_columns()[-len(self._exprs) :]
 
     def _frame(self, batch: Batch) -> pl.DataFrame:
         columns = [batch.columns[name] for name in self._roots]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DIFF", "AnswerStore", "summed"]
 
 DIFF = "__squill_diff__"
-ENOUGH_ROWS = 65_536
+ENOUGH_ROWS = 262_144
 """Fewer changes are not worth summing up while nobody asks for an answer."""
 
 
