@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -314,9 +315,9 @@ class Cluster:
             raise PlanError(f"{operator}: {type(stream).__name__} is not a Stream", "give sq.scan(…).where(…) ")
         return ShardedStream(self, self.spread(stream._outside()))
 
-    def spread(self, node: Node) -> Node:
+    def spread(self, node: Node, *, sums_up_steps: bool = True) -> Node:
         """Return a plan over the shards of this cluster, with the movements that it needs."""
-        return parallelise(node, self.layout(), self.layout(1))
+        return parallelise(node, self.layout(), self.layout(1), sums_up_steps=sums_up_steps)
 
     def early_answers(
         self, stream: Stream, assignment: Any, *, coarsen: int | None, until: Any, ha: bool = False
@@ -331,7 +332,8 @@ class Cluster:
             until=until,
             ha=ha,
             runtime=self._runtime,
-            sharded=self.spread,
+            # What was sent is kept for replay where those who send hold nothing (decision 16).
+            sharded=partial(self.spread, sums_up_steps=not ha),
             spread=self.spread,
         )
 

@@ -26,7 +26,15 @@ from squill.errors import InternalError
 from squill.exchange.merge import merge_runs
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["Flow", "Halted", "Mailbox", "MailboxReader", "MailboxWriter"]
+__all__ = ["Flow", "Halted", "Mailbox", "MailboxReader", "MailboxWriter", "Urgency"]
+
+
+Urgency = Callable[[], tuple[int, int]]
+"""How much a task's work matters now: less is more urgent. It changes only while the task computes."""
+
+
+def _as_they_come() -> tuple[int, int]:
+    return (0, 0)
 
 
 class Halted(Exception):  # noqa: N818  (nothing went wrong here)
@@ -47,23 +55,24 @@ class Flow:
         self._waiting: dict[int, tuple[Callable[[], bool], bool]] = {}
         self._live = tasks
         self._permits = _Permits(cores)
-        self._ranks: dict[int, int] = {}
+        self._urgencies: dict[int, Urgency] = {}
         self._is_halted = False
         self._failure: InternalError | None = None
         self.on_standstill: Callable[[], object] | None = None
         """Where rows come from outside too: called, with the lock in hand, when all tasks here wait or are over."""
 
-    def begin(self, rank: int = 0) -> None:
-        """Wait for the right to compute; those of a higher rank get it first."""
-        self._ranks[threading.get_ident()] = rank
-        self._permits.acquire(rank)
+    def begin(self, urgency: Urgency | None = None) -> None:
+        """Wait for the right to compute; the most urgent get it first."""
+        urgency = urgency or _as_they_come
+        self._urgencies[threading.get_ident()] = urgency
+        self._permits.acquire(urgency())
 
     def give_way(self) -> None:
-        """Let those of a higher rank compute first, if any want to."""
-        rank = self._ranks[threading.get_ident()]
-        if self._permits.is_wanted_above(rank):
+        """Let those compute first who are more urgent by now, if any want to."""
+        urgency = self._urgencies[threading.get_ident()]()
+        if self._permits.is_wanted_before(urgency):
             self._permits.release()
-            self._permits.acquire(rank)
+            self._permits.acquire(urgency)
 
     def end(self) -> None:
         """Give the right back; this task is over."""
@@ -133,7 +142,7 @@ class Flow:
             finally:
                 del self._waiting[me]
         # Not with the lock in hand: those who compute need it before they give up the right to.
-        self._permits.acquire(self._ranks[me])
+        self._permits.acquire(self._urgencies[me]())
         if self._failure is not None:
             raise self._failure
         if self._is_halted:
@@ -159,18 +168,18 @@ class Flow:
 
 
 class _Permits:
-    """The right to compute, for so many at once; among those who wait the highest rank is next, then who came first."""
+    """The right to compute, for so many at once; among those who wait the most urgent is next, then who came first."""
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._changed = threading.Condition()
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: list[tuple[tuple[int, int], int]] = []
         self._came = 0
 
-    def acquire(self, rank: int) -> None:
+    def acquire(self, urgency: tuple[int, int]) -> None:
         with self._changed:
             self._came += 1
-            me = (-rank, self._came)
+            me = (urgency, self._came)
             heapq.heappush(self._waiting, me)
             while not self._free or self._waiting[0] != me:
                 self._changed.wait()
@@ -184,9 +193,9 @@ class _Permits:
             self._free += 1
             self._changed.notify_all()
 
-    def is_wanted_above(self, rank: int) -> bool:
+    def is_wanted_before(self, urgency: tuple[int, int]) -> bool:
         with self._changed:
-            return bool(self._waiting) and -self._waiting[0][0] > rank
+            return bool(self._waiting) and self._waiting[0][0] < urgency
 
 
 class Mailbox:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
 from squill.engine.compile import Entry
 from squill.engine.operator import Operator
 from squill.exchange.deal import Deal
-from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader, MailboxWriter
+from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader, MailboxWriter, Urgency
 from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Channel, Fragment
@@ -110,8 +111,7 @@ class Machine:
 
     def _shard_work(self, open_ports: OpenPorts, fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:
         work = Work(fragment=fragment.number, shard=shard)
-        # Somebody waits for early answers: what is on its way goes before what is still to be read.
-        rank = fragment.number if isinstance(fragment.root.time, ProgressType) else 0
+        urgency = partial(_furthest_behind, work) if isinstance(fragment.root.time, ProgressType) else None
         self.works.append(work)
 
         def run(checkpoint: Checkpoint) -> Any:
@@ -136,11 +136,13 @@ class Machine:
                 failure = located(error, fragment, shard)
                 raise failure from failure.__cause__
 
-        return self._permitted(run, rank)
+        return self._permitted(run, urgency)
 
-    def _permitted(self, work: Callable[[Checkpoint], Any], rank: int = 0) -> Callable[[Checkpoint], Any]:
+    def _permitted(
+        self, work: Callable[[Checkpoint], Any], urgency: Urgency | None = None
+    ) -> Callable[[Checkpoint], Any]:
         def run(checkpoint: Checkpoint) -> Any:
-            self.flow.begin(rank)
+            self.flow.begin(urgency)
             try:
                 return work(checkpoint)
             finally:
@@ -168,6 +170,11 @@ class Machine:
             ScatterSink(fragment.root, router, MeteredOutbox(outbox, work))
             for router, (_, outbox) in zip(routers, boxes, strict=True)
         ]
+
+
+def _furthest_behind(work: Work) -> tuple[int, int]:
+    """Somebody waits for early answers: who has come least far holds them back, and what is on its way comes first."""
+    return work.clock, -work.fragment
 
 
 def one_sink(fragment: Fragment, sinks: Sequence[Operator]) -> Operator:

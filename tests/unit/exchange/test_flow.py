@@ -168,34 +168,37 @@ def test_no_more_tasks_compute_at_once_than_there_are_cores() -> None:
     assert most[0] == 2
 
 
-def test_those_of_a_higher_rank_compute_first_when_others_give_way() -> None:
+def test_the_most_urgent_compute_first_when_others_give_way() -> None:
     flow = Flow(tasks=2, cores=1, room=1)
     order: list[str] = []
     begun = threading.Event()
+    clock = [3]
 
-    def low() -> None:
-        flow.begin(1)
+    def ahead() -> None:
+        flow.begin(lambda: (clock[0], 0))
         begun.set()
-        while not flow._permits.is_wanted_above(1):
+        while not flow._permits.is_wanted_before((9, 0)):
             sleep(0.001)
-        order.append("low begins")
+        flow.give_way()  # not yet: the other one is further
+        clock[0] = 6
+        order.append("has come further")
         flow.give_way()
-        order.append("low ends")
+        order.append("ends")
         flow.end()
 
-    def high() -> None:
+    def behind() -> None:
         begun.wait(LIMIT_SECONDS)
-        flow.begin(2)
-        order.append("high")
+        flow.begin(lambda: (5, 0))
+        order.append("was behind")
         flow.give_way()
         flow.end()
 
-    threads = [threading.Thread(target=work, daemon=True) for work in (low, high)]
+    threads = [threading.Thread(target=work, daemon=True) for work in (ahead, behind)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(LIMIT_SECONDS)
-    assert order == ["low begins", "high", "low ends"]
+    assert order == ["has come further", "was behind", "ends"]
 
 
 def test_where_rows_come_from_outside_a_standstill_is_said_and_room_is_made_by_who_sees_all() -> None:

@@ -57,6 +57,7 @@ from squill.plan.placement import Placement, layout_of, placement_of
 from squill.plan.rebuild import rebuild, with_inputs
 from squill.plan.rewrite.split_aggregate import split_aggregate
 from squill.plan.routing import BroadcastRouting, HashRouting, Routing
+from squill.time import ProgressType
 
 __all__ = ["parallelise"]
 
@@ -65,7 +66,7 @@ LEFT, RIGHT = "left", "right"
 N = TypeVar("N", bound=UnaryNode)
 
 
-def parallelise(root: Node, layout: Layout, one: Layout) -> Node:
+def parallelise(root: Node, layout: Layout, one: Layout, *, sums_up_steps: bool = True) -> Node:
     """Return the plan with its sources split over `layout`, and its rows moved to where they are needed.
 
     ::
@@ -79,8 +80,9 @@ def parallelise(root: Node, layout: Layout, one: Layout) -> Node:
     Rows stay where they are as long as each can be handled by itself. What looks at several rows of a key gets
     them together by a movement, unless they are placed so already; without a key they come together on the
     single shard of `one`, and so they do for any kind of node that is not listed in `RULES`.
+    `sums_up_steps`: whether shards may hold groups over progress before rows have moved.
     """
-    rule = _Parallelise(layout, one)
+    rule = _Parallelise(layout, one, sums_up_steps=sums_up_steps)
 
     def change(node: Node, _original: Node) -> Node:
         return rule.changed(node)
@@ -91,15 +93,24 @@ def parallelise(root: Node, layout: Layout, one: Layout) -> Node:
 class _Parallelise:
     """The inputs of a node that is changed are sharded already, each on `layout` or on `one`."""
 
-    def __init__(self, layout: Layout, one: Layout) -> None:
+    def __init__(self, layout: Layout, one: Layout, *, sums_up_steps: bool) -> None:
         self.layout = layout
         self.one = one
+        self._sums_up_steps = sums_up_steps
         # By input and way, so that rows that go the same way twice are sent once.
         self._moves: dict[tuple[int, Routing], Node] = {}
 
     def changed(self, node: Node) -> Node:
         rule = RULES.get(type(node), _on_one_shard)
         return rule(self, node)
+
+    def sums_up(self, node: Aggregate) -> bool:
+        """Whether the rows that a step adds on a shard are to be sent as what changes in their groups.
+
+        Not where each step has groups of its own: these have few rows.
+        """
+        over_steps = isinstance(node.time, ProgressType) and node.parent.properties.endless
+        return over_steps and self._sums_up_steps
 
     # -- where rows are -----------------------------------------------------------------------------------
 
@@ -243,7 +254,7 @@ def _aggregate(rule: _Parallelise, node: Aggregate) -> Node:
         return node
     # A shard's answer changes with each of its rows, so it is worth sending only where it sums many of them up:
     # those of a relation, or those that a window has put on a grid.
-    sums_up = node.is_relational or (not node.keys and node.properties.window is not None)
+    sums_up = node.is_relational or (not node.keys and node.properties.window is not None) or rule.sums_up(node)
     halves = split_aggregate(node) if sums_up else None
     if halves is None:
         return _by_keys(rule, node)

@@ -427,3 +427,13 @@ def test_steps_that_nobody_looks_at_take_no_memory() -> None:
     coarse = list(counts.progressive(sq.progress.hashed("u", 2**30), coarsen=2**29))
     assert [early.progress for early in coarse] == [0, 2**29]
     assert coarse[-1].is_final
+
+
+def test_shards_send_what_a_step_changes_in_their_groups_unless_channels_are_kept() -> None:
+    spent = sq.from_frame({"user": [1, 2, 1], "x": [5, 6, 7]}, name="paid").group_aggregate("user", x=sq.sum("x"))
+    with sq.local(cores=2) as cluster:
+        summed_up = spent.progressive(sq.progress.rows(2), on=cluster).explain()
+        kept = spent.progressive(sq.progress.rows(2), on=cluster, ha=True).explain()
+        by_step = spent.progressive(sq.progress.hashed("user", 2), on=cluster).explain()
+    # What is sent is kept for replay where whoever sends it holds nothing; the groups of one step have few rows.
+    assert [text.count("aggregate(") for text in (summed_up, kept, by_step)] == [2, 1, 1]
