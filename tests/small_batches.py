@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from squill.exchange import scatter
+from squill.exchange import merge, scatter
 from squill.runtime import machine, shard
 
 __all__ = ["TINY", "read_in_batches_of", "tiny_batches"]
@@ -22,6 +22,7 @@ def read_in_batches_of(patch: pytest.MonkeyPatch, rows: int, *, sent: int) -> No
 def tiny_batches(patch: pytest.MonkeyPatch) -> None:
     """Let every queue fill up, every mailbox block and every instant be cut."""
     read_in_batches_of(patch, TINY, sent=2)
+    patch.setattr(merge, "SMALL_ROWS", 0)
     patch.setattr(machine, "MAILBOX_ROWS", 2)
     patch.setattr(machine, "EARLY_ROWS", 2)
     patch.setattr(machine, "LEAST_ROWS", 1)

@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
 import squill as sq
+from squill.engine.batch import DEFAULT_BATCH_ROWS
 from squill.errors import SquillError
 from squill.plan.assignment import Assignment, Hashed
 from squill.plan.node import walk
 from squill.plan.nodes import FrameSource, Source
 from squill.progress import at_start, columns, exponential, fractions, hashed, rows, stratified
-from squill.runtime.progressive import in_process
 from squill.stream import Stream
 from tests.early_answers import assert_answers, expected_answers
-from tests.small_batches import tiny_batches
+from tests.small_batches import read_in_batches_of, tiny_batches
 from tests.strategies import PAYLOAD, RELATIONAL_STEPS, VALUES, describe, queries
 from tests.strategies_two_inputs import relational_joins
 
@@ -75,9 +75,9 @@ def assert_progressive(query: Stream, data: st.DataObject) -> None:
     names = ["frame", *(f"frame {number}" for number in range(2, len(chosen) + 1))]
     given_to = dict(zip(names, chosen, strict=False))
     with pytest.MonkeyPatch.context() as patch:
-        for batch_rows in (1, 3, in_process.BATCH_ROWS):
+        for batch_rows in (1, 3, DEFAULT_BATCH_ROWS):
             note(f"batch_rows={batch_rows}")
-            patch.setattr(in_process, "BATCH_ROWS", batch_rows)
+            read_in_batches_of(patch, batch_rows, sent=batch_rows)
             assert_answers(query.progressive(given_to, coarsen=coarsen), expected)
     for cores, machines in SHAPES:
         note(f"{cores} cores, {machines} machines")

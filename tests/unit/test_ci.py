@@ -14,8 +14,8 @@ import pytest
 
 import squill as sq
 from squill.plan.aggregates import AggregateExpr
-from squill.runtime.progressive import in_process
 from squill.stream import Stream
+from tests.small_batches import read_in_batches_of
 
 Array = np.ndarray[Any, Any]
 STEPS = 8
@@ -237,7 +237,7 @@ def test_shards_give_the_same_intervals(cores: int) -> None:
 def test_batches_of_any_size_give_the_same_intervals(batch_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = query(**EVERYTHING)
     expected = [early.frame for early in asked.progressive(BY_USER)]
-    monkeypatch.setattr(in_process, "BATCH_ROWS", batch_rows)
+    read_in_batches_of(monkeypatch, batch_rows, sent=batch_rows)
     for early, wanted in zip(asked.progressive(BY_USER), expected, strict=True):
         assert early.frame["listed"].to_list() == wanted["listed"].to_list()
         for one, other in zip(numbers(early.frame), numbers(wanted), strict=True):

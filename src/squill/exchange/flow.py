@@ -23,7 +23,7 @@ import numpy as np
 
 from squill.engine.batch import Batch
 from squill.errors import InternalError
-from squill.exchange.merge import merge_runs
+from squill.exchange.merge import merge_runs, worth_pushing
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["Flow", "Halted", "Mailbox", "MailboxReader", "MailboxWriter", "Urgency"]
@@ -271,7 +271,7 @@ class MailboxReader:
         mailbox.flow.wait_until(ready)
         runs: list[list[Batch]] = []
         mailbox.flow.change(lambda: runs.extend(self._due()))
-        return list(merge_runs(runs))
+        return list(worth_pushing(merge_runs(runs)))
 
     def _due(self) -> list[list[Batch]]:
         mailbox = self._mailbox

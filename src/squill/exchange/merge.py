@@ -25,7 +25,10 @@ from squill.engine.columns import fixed_width, joined, read_only, series_from, v
 from squill.engine.quick_series import taken_rows
 from squill.exchange.kernels.merge import interleave, merge_neighbours
 
-__all__ = ["merge_by_time", "merge_order", "merge_runs"]
+__all__ = ["merge_by_time", "merge_order", "merge_runs", "worth_pushing"]
+
+SMALL_ROWS = 8_192
+"""To push a batch costs as much as some thousand rows: so many are put together first."""
 
 Head = tuple[int, int, Batch, Iterator[Batch]]
 """First sync, number of the run, the batch, and what follows it."""
@@ -52,6 +55,26 @@ def merge_runs(runs: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
             _advance(heads, number, rest)
         else:
             yield _merge_overlap(heads)
+
+
+def worth_pushing(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield the rows in the same order, neighbours that are small in one batch."""
+    held: list[Batch] = []
+    rows = 0
+    for batch in batches:
+        if held and rows + len(batch) > SMALL_ROWS:
+            yield _in_one(held)
+            held, rows = [], 0
+        held.append(batch)
+        rows += len(batch)
+    if held:
+        yield _in_one(held)
+
+
+def _in_one(batches: Sequence[Batch]) -> Batch:
+    whole = Batch.concat(batches)
+    whole.is_ordered = True
+    return whole
 
 
 def merge_by_time(runs: Sequence[Sequence[Batch]], slices: int) -> list[Callable[[], list[Batch]]]:

@@ -18,7 +18,7 @@ from squill.plan.nodes import FileSource, Source
 from squill.plan.nodes.movement import ShardInput
 from squill.runtime.report import Work
 from squill.runtime.threads import Checkpoint
-from squill.time import INFINITY, MINUS_INFINITY
+from squill.time import INFINITY, MINUS_INFINITY, ProgressType
 
 __all__ = ["PASSING_BATCHES", "BatchInbox", "Inbox", "read_split", "rows_per_batch", "run_shard"]
 
@@ -53,7 +53,8 @@ class BatchInbox:
 
 
 PASSING_BATCHES = 4
-"""How many batches are read as one where rows only pass by: what they are dealt into is as large as the caches hold."""
+"""How many batches are read as one where rows only pass by, as what they are dealt into is as large as the caches hold;
+and over progress, where few pieces make a step, each of which has its price."""
 
 
 def rows_per_batch(root: Node) -> int:
@@ -62,7 +63,8 @@ def rows_per_batch(root: Node) -> int:
     Rows that are dealt to others arrive in pieces, each of which is worked on by itself: two threads took a sixth less
     time for a sum than with pieces of a quarter of this size.
     """
-    return DEFAULT_BATCH_ROWS if waits_for_time(root) else PASSING_BATCHES * DEFAULT_BATCH_ROWS
+    is_large = isinstance(root.time, ProgressType) or not waits_for_time(root)
+    return PASSING_BATCHES * DEFAULT_BATCH_ROWS if is_large else DEFAULT_BATCH_ROWS
 
 
 def read_split(split: Source, rows: int | None = None) -> Iterator[Batch]:

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squill.engine.batch import Batch
-from squill.exchange.merge import merge_by_time, merge_order, merge_runs
+from squill.exchange import merge
+from squill.exchange.merge import merge_by_time, merge_order, merge_runs, worth_pushing
 
 
 def batch(*times: int, run: int = 0) -> Batch:
@@ -122,3 +124,13 @@ def test_runs_are_read_as_they_are_needed() -> None:
 
     next(iter(merge_runs([run()])))
     assert read == [0]
+
+
+def test_small_neighbours_are_put_together_and_large_batches_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "SMALL_ROWS", 4)
+    given_to = [batch(1, 2), batch(2), batch(2, 3, 4), batch(*range(5, 10)), batch(9)]
+    found = list(worth_pushing(given_to))
+    assert [item.sync.tolist() for item in found] == [[1, 2, 2], [2, 3, 4], [5, 6, 7, 8, 9], [9]]
+    assert found[1] is given_to[2]
+    assert found[2] is given_to[3]
+    assert list(worth_pushing([])) == []
