@@ -2,11 +2,12 @@
 
 The record batch holds ``sync`` and ``other`` as int64 columns, then the payload. Times that follow a rule are
 left out and the rule is sent instead: one time for all rows (*constant*), or ends at one distance from the
-starts (*constant duration*, as points and windows have it). What is left out, and the number of rows, stand in
-the schema's metadata. Strings travel as large strings, so that a slice sends its own bytes and no others,
-and numbers of 128 bits, which Arrow has not, as text.
+starts (*constant duration*, as points and windows have it). 64-bit integers whose values lie close together travel as
+distances from the least of them (`narrow`). What is left out, these least values and the number of rows stand in the
+schema's metadata. Strings travel as large strings, so that a slice sends its own bytes and no others, and numbers of
+128 bits, which Arrow has not, as text.
 
-Decoding copies nothing where the type allows it: numbers are views of the bytes that were read or mapped.
+Decoding copies nothing else where the type allows it: numbers are views of the bytes that were read or mapped.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -23,7 +25,9 @@ import pyarrow as pa
 
 from squill.engine.arrow_form import arrow_array
 from squill.engine.batch import Batch, Int64s
+from squill.engine.columns import series_from, values_of
 from squill.errors import InternalError
+from squill.exchange.narrow import narrowed, widened
 from squill.plan.schema import Schema
 from squill.plan.storable import storable
 from squill.time import INFINITY, MINUS_INFINITY
@@ -34,6 +38,7 @@ COMPRESSIONS = ("lz4", "zstd")
 METADATA = b"squill"
 _INT64 = pa.int64()
 _TEXT = (pl.Categorical, pl.Enum)
+_LONG_INTEGERS = (pl.Int64, pl.UInt64, pl.Datetime, pl.Duration, pl.Time)
 
 Piece: TypeAlias = bytes | pa.Buffer
 SMALL_BYTES = 4_096
@@ -79,12 +84,17 @@ def encoded_pieces(batch: Batch, compression: str | None = None) -> list[Piece]:
 
 def _encoded(batch: Batch, compression: str | None) -> list[Piece]:
     times = _time_rules(batch)
-    arrays = [pa.array(values) for name, values in (("sync", batch.sync), ("other", batch.other)) if name not in times]
-    names = [name for name in ("sync", "other") if name not in times]
+    names: list[str] = []
+    arrays: list[pa.Array] = []
+    bases: dict[int, int] = {}
+    for name in ("sync", "other"):
+        if name not in times:
+            _add(arrays, bases, narrowed(getattr(batch, name)), partial(pa.array, getattr(batch, name)))
+            names.append(name)
     for name, series in batch.columns.items():
+        _add(arrays, bases, _narrow_column(series), partial(_to_arrow, series))
         names.append(name)
-        arrays.append(_to_arrow(series))
-    header = json.dumps({"rows": len(batch), **times}).encode()
+    header = json.dumps({"rows": len(batch), "bases": bases, **times}).encode()
     fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
     schema = pa.schema(fields, metadata={METADATA: header})
     sink = _Pieces()
@@ -92,6 +102,20 @@ def _encoded(batch: Batch, compression: str | None) -> list[Piece]:
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema, options=options) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
     return sink.pieces()
+
+
+def _add(
+    arrays: list[pa.Array], bases: dict[int, int], narrow: tuple[Any, int] | None, whole: Callable[[], pa.Array]
+) -> None:
+    if narrow is not None:
+        bases[len(arrays)] = narrow[1]
+    arrays.append(whole() if narrow is None else pa.array(narrow[0]))
+
+
+def _narrow_column(series: pl.Series) -> tuple[Any, int] | None:
+    if type(series.dtype) not in _LONG_INTEGERS or series.null_count():
+        return None
+    return narrowed(values_of(series).view(np.int64))
 
 
 class _Pieces:
@@ -159,7 +183,8 @@ def decode(data: pa.Buffer, schema: Schema) -> Batch:
         record = reader.read_next_batch()
         header = json.loads(reader.schema.metadata[METADATA])
     rows = header["rows"]
-    columns = iter(record.columns)
+    bases = header["bases"]
+    columns = (_Sent(array, bases.get(str(place))) for place, array in enumerate(record.columns))
     if rows and header.get("sync") == MINUS_INFINITY and header.get("other") == INFINITY:
         return Batch.relational(_payload(columns, schema), rows)
     sync = _times(header.get("sync"), columns, rows, None)
@@ -167,14 +192,24 @@ def decode(data: pa.Buffer, schema: Schema) -> Batch:
     return Batch(sync, other, _payload(columns, schema))
 
 
-def _payload(columns: Iterator[pa.Array], schema: Schema) -> dict[str, pl.Series]:
-    return {name: _to_series(name, array, schema[name]) for name, array in zip(schema, columns, strict=True)}
+class _Sent(NamedTuple):
+    """A column as it has travelled; with a `base` it holds the distances from it."""
+
+    array: pa.Array
+    base: int | None
+
+    def values(self) -> Int64s:
+        values: Int64s = self.array.to_numpy(zero_copy_only=True)
+        return values if self.base is None else widened(values, self.base)
 
 
-def _times(rule: Any, columns: Any, rows: int, sync: Int64s | None) -> Int64s:
+def _payload(columns: Iterator[_Sent], schema: Schema) -> dict[str, pl.Series]:
+    return {name: _to_series(name, sent, schema[name]) for name, sent in zip(schema, columns, strict=True)}
+
+
+def _times(rule: Any, columns: Iterator[_Sent], rows: int, sync: Int64s | None) -> Int64s:
     if rule is None:
-        values: Int64s = next(columns).to_numpy(zero_copy_only=True)
-        return values
+        return next(columns).values()
     if isinstance(rule, int):
         return np.full(rows, rule, np.int64)
     if sync is None:
@@ -182,6 +217,9 @@ def _times(rule: Any, columns: Any, rows: int, sync: Int64s | None) -> Int64s:
     return sync + np.int64(rule["after"])
 
 
-def _to_series(name: str, array: pa.Array, dtype: pl.DataType) -> pl.Series:
-    series = pl.Series(name, array)
+def _to_series(name: str, sent: _Sent, dtype: pl.DataType) -> pl.Series:
+    if sent.base is not None:
+        values = sent.values()
+        return series_from(name, values.view(np.uint64) if isinstance(dtype, pl.UInt64) else values, None, dtype)
+    series = pl.Series(name, sent.array)
     return series if series.dtype == dtype else series.cast(dtype)

@@ -89,8 +89,9 @@ def test_batch_without_columns_keeps_its_rows() -> None:
 
 def test_constant_times_are_sent_once() -> None:
     rows = 10_000
-    varying = Batch(np.arange(rows), np.arange(rows) * 2 + 1)
-    points = Batch(np.arange(rows), np.arange(rows) + 1)
+    times = np.arange(rows) * 2**40  # too far apart to be sent in fewer bytes
+    varying = Batch(times, times * 2 + 1)
+    points = Batch(times, times + 1)
     instant = Batch(np.full(rows, 7), np.full(rows, 9))
     assert encode(varying).size > 16 * rows
     assert 8 * rows < encode(points).size < 9 * rows
@@ -128,7 +129,7 @@ def test_rows_without_times_arrive_as_such() -> None:
 
 @pytest.mark.parametrize("compression", [None, *COMPRESSIONS])
 def test_pieces_are_the_bytes_and_columns_are_not_copied(compression: str | None) -> None:
-    values = np.arange(30_000)
+    values = np.arange(30_000) * 2**40  # too far apart to be sent in fewer bytes
     batch = Batch.relational({"x": pl.Series("x", values), "y": pl.Series("y", ["a", None, "b"] * 10_000)}, 30_000)
     pieces = encoded_pieces(batch, compression)
     data = encode(batch, compression)
@@ -137,3 +138,42 @@ def test_pieces_are_the_bytes_and_columns_are_not_copied(compression: str | None
     if compression is None:
         column = batch.columns["x"].to_numpy(allow_copy=False).__array_interface__["data"][0]
         assert column in [piece.address for piece in pieces if isinstance(piece, pa.Buffer)]
+
+
+LONG = {
+    "one value": [7] * 300,
+    "bytes": list(range(-128, 128)) + [127] * 44,
+    "one more than bytes": [*range(-128, 128), 128],
+    "two bytes": [2**62 + value for value in range(0, 65_536, 128)],
+    "four bytes": [-(2**63) + value * (2**32 - 1) // 299 for value in range(300)],
+    "more than four bytes": [value * 2**32 // 299 for value in range(300)],
+    "the ends of the range": [-(2**63), 2**63 - 1] * 150,
+    "the least": [-(2**63)] * 300,
+    "one far away": [0] * 299 + [2**40],
+}
+
+
+@pytest.mark.parametrize("values", LONG.values(), ids=LONG)
+@pytest.mark.parametrize(
+    "dtype",
+    [pl.Int64(), pl.UInt64(), pl.Datetime("us", "UTC"), pl.Datetime("ns"), pl.Duration("ms"), pl.Time()],
+    ids=str,
+)
+def test_long_integers_come_back_whatever_their_range(values: list[int], dtype: pl.DataType) -> None:
+    if isinstance(dtype, pl.UInt64):
+        values = [value + 2**63 for value in values]
+    series = pl.Series("x", values, pl.UInt64() if isinstance(dtype, pl.UInt64) else pl.Int64())
+    if isinstance(dtype, pl.Time):
+        series = series % 86_400_000_000_000
+    series = series.cast(dtype)
+    times = np.sort(np.array(values, object) % 2**62).astype(np.int64)
+    batch = Batch(times, times[::-1] + 1, {"x": series})
+    assert_same(round_trip(batch), batch)
+
+
+def test_long_integers_that_lie_close_together_take_few_bytes() -> None:
+    times = np.arange(10_000) + 10**15
+    close = Batch(times, times + 1, {"x": pl.Series("x", times % 200)})
+    assert 3 * 10_000 < encode(close).size < 3.2 * 10_000
+    hashes = pl.Series("x", times).hash()
+    assert 8 * 10_000 < encode(Batch.relational({"x": hashes}, 10_000)).size < 8.2 * 10_000
