@@ -35,7 +35,7 @@ def nothing_forgotten() -> Iterator[None]:
 class Answers:
     """A query over tables in the order of progress; `times` is how many rows they have for each of the settings.
 
-    ``cores``    how many threads of a local cluster share the work; None is in this process.
+    ``where``    on what it runs; None is in this process.
     ``forgets``  whether it is also run with all rows held.
     """
 
@@ -43,7 +43,7 @@ class Answers:
     query: Callable[[Path], sq.Stream]
     data: Callable[[int], Path]
     times: int
-    cores: int | None = None
+    where: Callable[[], sq.Cluster] | None = None
     forgets: bool = False
     family: str = FAMILY
 
@@ -73,7 +73,7 @@ class Answers:
         return found
 
     def _cluster(self) -> nullcontext[None] | sq.Cluster:
-        return nullcontext() if self.cores is None else sq.local(cores=self.cores)
+        return nullcontext() if self.where is None else self.where()
 
 
 def _early(query: sq.Stream, cluster: sq.Cluster | None) -> tuple[float, float]:

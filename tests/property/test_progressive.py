@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import squill as sq
 from squill.engine.batch import DEFAULT_BATCH_ROWS
+from squill.engine.operators import aggregate
 from squill.errors import SquillError
 from squill.plan.assignment import Assignment, Hashed
 from squill.plan.node import walk
@@ -78,6 +79,7 @@ def assert_progressive(query: Stream, data: st.DataObject) -> None:
         for batch_rows in (1, 3, DEFAULT_BATCH_ROWS):
             note(f"batch_rows={batch_rows}")
             read_in_batches_of(patch, batch_rows, sent=batch_rows)
+            patch.setattr(aggregate, "TALLY_ROWS", batch_rows)
             assert_answers(query.progressive(given_to, coarsen=coarsen), expected)
     for cores, machines in SHAPES:
         note(f"{cores} cores, {machines} machines")

@@ -17,7 +17,7 @@ and comes back as 0.0.
 
 Invariants: the table is at most half full; the places of released keys are closed at once, so it holds
 nothing but living keys; the bytes of released keys are dropped when the arena would grow. So memory is
-bounded by the most keys ever alive together. Cost: 12 ns per row for an int64 key, 1.5 ns where there are few of them
+bounded by the most keys ever alive together. Cost: 12 ns per row for an int64 key, 1.2 ns where there are few of them
 (`recent_keys`), 55 ns for a short string.
 """
 
@@ -159,18 +159,54 @@ class KeyTable:
         if recent is None or not isinstance(part, Words) or part.has_nulls or self._saw_null:
             return self._probe(parts, hashes, may_insert=may_insert)
         out = np.empty(len(part.values), dtype=np.int32)
-        missed = recent.recall(part.values, self._single_words, out)
+        missed = recent.recall(part.values, out)
         if missed == len(out):
             out = self._probe(parts, hashes, may_insert=may_insert)
             recent.remember(part.values, out)
         elif missed:
             rows = np.flatnonzero(out < 0)
-            part = part._replace(values=read_only(part.values[rows]), valid=part.valid[: len(rows)])
-            out[rows] = found = self._probe([part], None if hashes is None else hashes[rows], may_insert=may_insert)
-            recent.remember(part.values, found)
+            out[rows] = self._probe_rows(recent, part, rows, hashes, may_insert=may_insert)
         if self.live > MOST_KEYS:
             self._recent = None
         return out
+
+    def _probe_rows(
+        self, recent: RecentKeys, part: Words, rows: Int64s, hashes: Hashes | None, *, may_insert: bool
+    ) -> Slots:
+        """Return the slots of some rows, and remember them."""
+        part = part._replace(values=read_only(part.values[rows]), valid=part.valid[: len(rows)])
+        found = self._probe([part], None if hashes is None else hashes[rows], may_insert=may_insert)
+        recent.remember(part.values, found)
+        return found
+
+    def tally(self, columns: Sequence[pl.Series]) -> tuple[Slots, Int64s] | None:
+        """Return slots and how many rows have each, some perhaps twice; None where rows are not counted quickly.
+
+        Keys not seen before get a slot as with `slots`.
+
+        Examples
+        --------
+        >>> table = KeyTable([pl.Int64()])
+        >>> table.slots([pl.Series([7, 8])])
+        array([0, 1], dtype=int32)
+        >>> table.tally([pl.Series([8, 9, 8, 8, 7])])
+        (array([0, 1, 2], dtype=int32), array([1, 3, 1]))
+        """
+        recent = self._recent
+        if recent is None or self._saw_null:
+            return None
+        (part,) = self._parts(columns)
+        if not isinstance(part, Words) or part.has_nulls:
+            return None
+        slots, counts, others = recent.tally(part.values)
+        if len(others) > len(part.values) // 4:
+            return None  # all are looked up at once, and remembered by that
+        if len(others):
+            found = self._probe_rows(recent, part, others, None, may_insert=True)
+            slots, counts = np.concatenate([slots, found]), np.concatenate([counts, np.ones(len(found), np.int64)])
+        if self.live > MOST_KEYS:
+            self._recent = None
+        return slots, counts
 
     def _probe(self, parts: list[Part], hashes: Hashes | None, *, may_insert: bool) -> Slots:
         key_hashes = hash_parts(parts) if hashes is None else read_only(hashes)

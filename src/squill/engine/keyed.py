@@ -40,6 +40,12 @@ class KeySlots:
             return np.zeros(len(batch), np.int32)
         return self._table.slots([batch.columns[name] for name in self._names], batch.hash_of(self._names))
 
+    def tally(self, batch: Batch) -> tuple[Array, Array] | None:
+        """Return slots and how many rows have each, some perhaps twice; None where rows are not counted quickly."""
+        if self._table is None:
+            return np.zeros(1, np.int32), np.array([len(batch)])
+        return self._table.tally([batch.columns[name] for name in self._names])
+
     def columns(self, slots: Array) -> dict[str, pl.Series]:
         """Return the key columns of slots."""
         if self._table is None:

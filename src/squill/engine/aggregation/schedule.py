@@ -17,7 +17,7 @@ from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["NO_TIMES", "Array", "Column", "Deltas", "Schedule"]
+__all__ = ["CHUNK", "NO_TIMES", "Array", "Column", "Deltas", "Schedule"]
 
 Array = npt.NDArray[Any]
 Column = tuple[Array, Array]

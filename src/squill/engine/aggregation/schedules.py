@@ -24,7 +24,7 @@ from squill.engine.batch import Batch
 from squill.engine.kernels import schedule as kernels
 from squill.plan.properties import Properties
 
-__all__ = ["schedule_for"]
+__all__ = ["EndlessSchedule", "schedule_for"]
 
 
 class EndlessSchedule(Schedule):
@@ -42,6 +42,18 @@ class EndlessSchedule(Schedule):
             deltas = self._deltas(count, instants, columns)
             yield deltas
             self._drop_finished_cells(deltas)
+
+    def run_tally(self, t: int, slots: Array, counts: Array, bound: int) -> Iterator[Deltas]:
+        """As `run`, for rows of one time of which nothing is asked but how many each slot has: see `KeyTable.tally`."""
+        self._need_chunk(len(slots) + 1)
+        self._room_for_cells()
+        instants = kernels.schedule_tally(
+            t, slots, counts, bound, self.state, self.slots, self._instant_delta, self._instant_cell,
+            self._cell_slot, self._cell_time, self._cell_alive,
+        )  # fmt: skip
+        deltas = self._deltas(0, instants, ())
+        yield deltas
+        self._drop_finished_cells(deltas)
 
 
 def schedule_for(properties: Properties, columns: Sequence[np.dtype[Any]]) -> Schedule:

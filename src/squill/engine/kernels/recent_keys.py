@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from squill.engine.kernels.jit import always_inlined, kernel
 
-__all__ = ["forget_words", "recall_words", "remember_words"]
+__all__ = ["forget_words", "nobodys_words", "recall_words", "remember_words", "tallied_places", "tally_words"]
 
 Array = npt.NDArray[Any]
 
-U14, U32, U63 = np.uint64(14), np.uint64(32), np.uint64(63)
+U1, U14, U32, U63 = np.uint64(1), np.uint64(14), np.uint64(32), np.uint64(63)
 
 
 @always_inlined
@@ -28,35 +28,78 @@ def place_of(key: np.int64, last: np.uint64) -> np.uint64:
     return (word ^ (word >> U14)) & last
 
 
+@always_inlined
+def nobodys_word(place: np.uint64) -> np.int64:
+    """Return a word that has another place: so a place without a key need not be told from others."""
+    return np.int64(1) if place == np.uint64(0) else np.int64(0)
+
+
 @kernel
-def recall_words(keys: Array, slots: Array, words: Array, out: Array) -> np.int64:
+def nobodys_words(words: Array) -> None:
+    """Let no place have a key."""
+    for place in range(len(words)):
+        words[place] = nobodys_word(np.uint64(place))
+
+
+@kernel
+def recall_words(keys: Array, words: Array, slots: Array, out: Array) -> np.int64:
     """Write each key's slot, or -1 where it is not known; return how many are not."""
     last = np.uint64(len(slots) - 1)
     missed = np.int64(0)
     for i in range(len(out)):
-        slot = np.int64(slots[place_of(keys[i], last)])
-        # Without a branch: where nothing is known slot 0 is looked at, and -1 stays -1.
-        if words[np.uint64(max(slot, np.int64(0)))] != keys[i]:
-            slot = np.int64(-1)
+        place = place_of(keys[i], last)
+        slot = np.int64(slots[place]) if words[place] == keys[i] else np.int64(-1)
         out[i] = slot
         missed += np.int64(np.uint64(slot) >> U63)
     return missed
 
 
 @kernel
-def remember_words(keys: Array, new_slots: Array, slots: Array) -> None:
+def tally_words(keys: Array, words: Array, counts: Array, missed: Array) -> np.int64:
+    """Count each known key at its place, in two columns; write the rows of the others, and return how many there are.
+
+    Rows take turns with the columns: to add to a number again just after it was written takes several times as long.
+    """
+    last = np.uint64(len(words) - 1)
+    n = 0
+    for i in range(len(keys)):
+        place = place_of(keys[i], last)
+        if words[place] == keys[i]:
+            counts[place, np.uint64(i) & U1] += 1
+        else:
+            missed[n] = i
+            n += 1
+    return n
+
+
+@kernel
+def tallied_places(slots: Array, counts: Array, out_slots: Array, out_counts: Array) -> np.int64:
+    """Write the slots and counts of the places where there are any, and empty them; return how many there are."""
+    n = 0
+    for place in range(len(slots)):
+        count = counts[place, 0] + counts[place, 1]
+        if count > 0:
+            out_slots[n], out_counts[n] = slots[place], count
+            counts[place, 0], counts[place, 1] = 0, 0
+            n += 1
+    return n
+
+
+@kernel
+def remember_words(keys: Array, new_slots: Array, words: Array, slots: Array) -> None:
     """Enter keys that have a slot."""
     last = np.uint64(len(slots) - 1)
     for i in range(len(keys)):
         if new_slots[i] >= 0:
-            slots[place_of(keys[i], last)] = new_slots[i]
+            place = place_of(keys[i], last)
+            words[place], slots[place] = keys[i], new_slots[i]
 
 
 @kernel
-def forget_words(given: Array, words: Array, slots: Array) -> None:
+def forget_words(given: Array, words_by_slot: Array, words: Array, slots: Array) -> None:
     """Leave out slots that are given back; the caller has checked them."""
     last = np.uint64(len(slots) - 1)
     for i in range(len(given)):
-        place = place_of(words[np.uint64(given[i])], last)
+        place = place_of(words_by_slot[np.uint64(given[i])], last)
         if slots[place] == given[i]:
-            slots[place] = -1
+            words[place], slots[place] = nobodys_word(place), -1

@@ -29,7 +29,7 @@ from numpy import uint64 as u  # numba wraps signed indices, which takes as long
 from squill.engine.kernels.jit import inlined, kernel
 from squill.engine.kernels.memory import prefetch_word
 
-__all__ = ["schedule_counts", "schedule_endless", "schedule_fifo", "schedule_general"]
+__all__ = ["schedule_counts", "schedule_endless", "schedule_fifo", "schedule_general", "schedule_tally"]
 
 Array = Any
 
@@ -82,6 +82,22 @@ def end_of_instant(sync, first, stop):
     while sync[u(end)] == sync[u(first)]:
         end += 1
     return end
+
+
+@kernel
+def schedule_tally(t, slot, count, bound, state, slots, i_delta, i_cell, c_slot, c_time, c_alive):
+    """Rows of one time that never end and are only counted, so many of each slot. Returns the number of instants."""
+    n_instants = 0
+    if state[OPEN] == 0 or t != state[TIME]:
+        if state[OPEN] == 1:
+            n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, 0, i_delta, i_cell)
+        open_instant(state, t)
+    for k in range(len(slot)):
+        touch(state, slots, slot[u(k)], c_slot, c_time)
+        slots[u(slot[u(k)]), ALIVE] += count[u(k)]
+    if t < bound:
+        n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, 0, i_delta, i_cell)
+    return n_instants
 
 
 @kernel

@@ -9,7 +9,7 @@ import numpy as np
 from squill.engine.batch import Batch, Int64s
 from squill.engine.ingress import Arrival
 
-__all__ = ["in_steps", "merged_steps"]
+__all__ = ["SMALL_STEP", "in_steps", "merged_steps"]
 
 SMALL_STEP = 4_096
 """Fewer rows than this are not worth a batch of their own, even where a step ends."""
@@ -17,6 +17,9 @@ SMALL_STEP = 4_096
 
 def in_steps(batch: Batch, batch_rows: int) -> Iterator[Arrival]:
     """Yield the batch in pieces of at most `batch_rows`, which end where steps do unless these are small."""
+    if len(batch) <= batch_rows and batch.sync[0] == batch.sync[-1]:
+        yield Arrival(batch, None)
+        return
     ends = np.append(_begins(batch)[1:], len(batch))
     low = 0
     while low < len(batch):
@@ -42,7 +45,9 @@ def merged_steps(runs: Sequence[Batch], until: int) -> tuple[list[Batch], list[B
     ready: list[Batch] = []
     rest: list[Batch] = []
     for run in runs:
-        end = int(np.searchsorted(run.sync, until, side="right"))
+        # Most runs are of one step, and to search in times that nobody has looked at yet takes a while.
+        is_due = run.sync[-1] <= until
+        end = len(run) if is_due else int(np.searchsorted(run.sync, until, side="right"))
         if end:
             ready.append(run.slice(0, end))
         if end < len(run):

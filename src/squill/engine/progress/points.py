@@ -32,16 +32,26 @@ __all__ = ["Piece", "coarsened", "points_of"]
 
 
 class Piece:
-    """Neighbouring rows of one split: `size` of them from row `first` on, with the input's own columns."""
+    """Neighbouring rows of one split: `size` of them from row `first` on, with the input's own columns.
+
+    ``steps``  the first points of rows that are stored in the order of these, where no column has them.
+    """
 
     def __init__(
-        self, source: ProgressSource, part: NumberedPart, first: int, size: int, columns: Mapping[str, pl.Series]
+        self,
+        source: ProgressSource,
+        part: NumberedPart,
+        first: int,
+        size: int,
+        columns: Mapping[str, pl.Series],
+        steps: Int64s | None = None,
     ) -> None:
         self.source = source
         self.part = part
         self.first = first
         self.size = size
         self.columns = columns
+        self.steps = steps
 
     @property
     def rows(self) -> Int64s:
@@ -61,7 +71,9 @@ class Piece:
 def points_of(piece: Piece) -> tuple[Int64s, Int64s | None]:
     """Return the first progress point of each row and its end, infinity for none; None where no row ends."""
     source = piece.source
-    if source.in_order:
+    if piece.steps is not None:
+        starts = piece.steps
+    elif source.in_order:
         starts = as_int64(piece.columns[STEP])[0]
     else:
         starts = _FIRST[type(source.assignment)](source.assignment, piece)

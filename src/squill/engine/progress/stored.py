@@ -20,14 +20,13 @@ from squill.engine.batch import Batch, Int64s, repeated
 from squill.engine.egress_progress import COUNTS
 from squill.engine.files import frames_of, read_error
 from squill.engine.ingress import Arrival
-from squill.engine.progress.arrivals import in_steps, merged_steps
+from squill.engine.progress.arrivals import SMALL_STEP, in_steps, merged_steps
 from squill.engine.progress.points import Piece, coarsened, points_of
 from squill.engine.progress.splits import numbered_splits
 from squill.engine.progress.tally import Tally
 from squill.engine.row_filter import RowFilter
 from squill.engine.time_sorter import earliest_later
 from squill.errors import SourceReadError
-from squill.plan.assignment import STEP
 from squill.plan.build.locations import open_file, read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.progress import NumberedPart, ProgressSource
@@ -35,8 +34,9 @@ from squill.time import INFINITY
 
 __all__ = ["read_rows", "stored_batches", "stored_counts"]
 
-PIECE_ROWS = 1 << 20
-"""So many rows are read at a time: to begin a reading costs as much as some 100,000 rows of a column."""
+PIECE_ROWS = 1 << 22
+"""So many rows are read at a time: to begin a reading costs as much as some 100,000 rows of a column, and row groups
+that are read together are decoded at once."""
 
 
 def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]:
@@ -46,7 +46,8 @@ def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]
     pieces.sort(key=lambda piece: piece[0])
     bounds = earliest_later([low for low, _ in pieces])
     held: list[Batch] = []
-    for number, batches in enumerate(_read_ahead(_Rows(source, files), [part for _, part in pieces])):
+    rows_of = _Rows(source, files, batch_rows)
+    for number, batches in enumerate(_read_ahead(rows_of, [part for _, part in pieces])):
         is_last = number + 1 == len(pieces)
         until = INFINITY if is_last else bounds[number] // source.coarsen * source.coarsen
         held += batches
@@ -58,27 +59,35 @@ def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]
 
 
 class _Rows:
-    """From a piece of a file to rows with their progress for time, as many as the filter keeps."""
+    """From a piece of a file to rows with their progress for time, as many as the filter keeps.
 
-    def __init__(self, source: ProgressSource, files: dict[str, _FileEnd]) -> None:
+    Batches are of one step each, where steps are large: so they need not be cut any more, and times are not made anew.
+    """
+
+    def __init__(self, source: ProgressSource, files: dict[str, _FileEnd], batch_rows: int) -> None:
         inner = _files(source)
         self._source = source
         self._ends = files
+        self._batch_rows = batch_rows
         self._keep = None if inner.predicate is None else RowFilter(inner.predicate, None)
         self._reading = replace(inner, predicate=None, parts=None, read=_wanted(source))
 
     def __call__(self, part: NumberedPart) -> list[Batch]:
         batches: list[Batch] = []
         first = 0
+        end = self._ends[part.path or ""]
         for frame in read_rows(self._reading, part):
-            batches.append(self._rows(part, first, frame))
+            columns = {series.name: series.rechunk() for series in frame.get_columns()}
+            for low, high in end.cuts(part.offset + first, frame.height, self._batch_rows):
+                steps = end.steps(part.offset + first + low, high - low)
+                cut = {name: series.slice(low, high - low) for name, series in columns.items()}
+                batches.append(self._rows(Piece(self._source, part, first + low, high - low, cut, steps)))
             first += frame.height
         return [batch for batch in batches if len(batch)]
 
-    def _rows(self, part: NumberedPart, first: int, frame: pl.DataFrame) -> Batch:
-        columns = {series.name: series.rechunk() for series in frame.get_columns()}
-        columns[STEP] = pl.Series(STEP, self._ends[part.path or ""].steps(part.offset + first, frame.height))
-        starts, ends = points_of(Piece(self._source, part, first, frame.height, columns))
+    def _rows(self, piece: Piece) -> Batch:
+        columns = dict(piece.columns)
+        starts, ends = points_of(piece)
         batch = Batch(starts, self._source.lasting if ends is None else ends, columns)
         if self._keep is not None:
             batch = self._keep(batch)
@@ -121,6 +130,21 @@ class _FileEnd:
             return repeated(int(self.come[low, 0]), rows)
         ends = np.minimum(self._ends[low : high + 1], first + rows)
         return np.repeat(self.come[low : high + 1, 0], np.diff(ends, prepend=first))
+
+    def cuts(self, first: int, rows: int, most: int) -> Iterator[tuple[int, int]]:
+        """Yield from where to where so many rows from this one on are of one step, `most` at a time.
+
+        Where steps are small all of the rows are one piece.
+        """
+        low, high = np.searchsorted(self._ends, [first, first + rows - 1], side="right").tolist()
+        if rows < SMALL_STEP * (high - low + 1):
+            yield 0, rows
+            return
+        begin = 0
+        for end in [*(self._ends[low:high] - first).tolist(), rows]:
+            for cut in range(begin, end, most):
+                yield cut, min(cut + most, end)
+            begin = end
 
     def step(self, row: int) -> int:
         """Return the point at which a row comes."""

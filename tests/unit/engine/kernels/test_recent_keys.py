@@ -16,7 +16,7 @@ KEYS = st.sampled_from([0, 1, 7, -1, PLACES, 3 * PLACES, 1 << 40, -(1 << 63), (1
 
 def test_an_unknown_key_is_not_that_of_slot_0() -> None:
     out = np.empty(2, np.int32)
-    assert RecentKeys().recall(np.array([5, 6]), np.array([5, 6]), out) == 2
+    assert RecentKeys().recall(np.array([5, 6]), out) == 2
     assert out.tolist() == [-1, -1]
 
 
@@ -25,14 +25,43 @@ def test_of_keys_that_share_a_place_the_last_is_known() -> None:
     alike = [key for key in range(1 << 14, 1 << 20) if _shares_a_place(0, key)][:1]
     words[1] = alike[0]
     recent.remember(words, np.array([0, 1], np.int32))
-    assert recent.recall(words, words, out) == 1
+    assert recent.recall(words, out) == 1
     assert out.tolist() == [-1, 1]
 
 
 def _shares_a_place(one: int, other: int) -> bool:
     recent, out = RecentKeys(), np.empty(1, np.int32)
     recent.remember(np.array([one, other]), np.array([0, 1], np.int32))
-    return recent.recall(np.array([one]), np.array([one, other]), out) == 1
+    return recent.recall(np.array([one]), out) == 1
+
+
+@pytest.mark.parametrize("key", [0, 1, PLACES, -1, -(1 << 63)])
+def test_no_key_is_known_at_first(key: int) -> None:
+    out = np.empty(1, np.int32)
+    assert RecentKeys().recall(np.array([key]), out) == 1
+    assert RecentKeys().tally(np.array([key]))[2].tolist() == [0]
+
+
+@settings(deadline=None, max_examples=200)  # the first call compiles
+@given(st.lists(st.lists(KEYS | st.none(), min_size=1, max_size=9), max_size=9), st.lists(KEYS, max_size=4))
+def test_counts_are_those_of_the_slots_of_all_rows(batches: list[list[int | None]], gone: list[int]) -> None:
+    table, counted = KeyTable([pl.Int64()]), np.zeros(64, np.int64)
+    expected: dict[int | None, int] = {}
+    for keys in batches:
+        column = pl.Series(keys, dtype=pl.Int64)
+        tally = table.tally([column])
+        slots, counts = (table.slots([column]), np.ones(len(keys), np.int64)) if tally is None else tally
+        np.add.at(counted, slots, counts)
+        for key in keys:
+            expected[key] = expected.get(key, 0) + 1
+        found = table.find([pl.Series(list(expected), dtype=pl.Int64)])
+        assert counted[found].tolist() == list(expected.values())
+        leaving = [key for key in gone if key in expected]
+        slots = table.find([pl.Series(leaving, dtype=pl.Int64)])
+        counted[slots] = 0
+        table.release(np.unique(slots))
+        for key in set(leaving):
+            del expected[key]
 
 
 def test_a_slot_that_was_given_back_is_not_known() -> None:
