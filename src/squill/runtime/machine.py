@@ -111,7 +111,7 @@ class Machine:
 
     def _shard_work(self, open_ports: OpenPorts, fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:
         work = Work(fragment=fragment.number, shard=shard)
-        urgency = partial(_furthest_behind, work) if isinstance(fragment.root.time, ProgressType) else None
+        urgency = partial(_furthest_behind if isinstance(fragment.root.time, ProgressType) else _furthest_on, work)
         self.works.append(work)
 
         def run(checkpoint: Checkpoint) -> Any:
@@ -175,6 +175,11 @@ class Machine:
 def _furthest_behind(work: Work) -> tuple[int, int]:
     """Somebody waits for early answers: who has come least far holds them back, and what is on its way comes first."""
     return work.clock, -work.fragment
+
+
+def _furthest_on(work: Work) -> tuple[int, int]:
+    """What has moved is worked on before more is read, as long as the caches have it."""
+    return 0, -work.fragment
 
 
 def one_sink(fragment: Fragment, sinks: Sequence[Operator]) -> Operator:
