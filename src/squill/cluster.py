@@ -125,6 +125,7 @@ class Cluster:
         *,
         shards: int | None = None,
         format: str | None = None,  # noqa: A002  (the public name)
+        schema: Mapping[str, Any] | None = None,
         name: str | None = None,
         keep_time: bool = False,
         sorted_by: Names = None,
@@ -151,6 +152,7 @@ class Cluster:
             end,
             lifetime,
             format=format,
+            schema=schema,
             name=name,
             keep_time=keep_time,
             sorted_by=sorted_by,
@@ -159,7 +161,7 @@ class Cluster:
             unique=unique,
             trust=trust,
         )
-        return self._split(stream, shards, "scan", refresh_of(refresh, stream.plan, paths, format))
+        return self._split(stream, shards, "scan", refresh_of(refresh, stream.plan, paths, format, schema))
 
     def from_spark(
         self,

@@ -83,6 +83,7 @@ def scan(
     lifetime: str = "point",
     *,
     format: str | None = None,  # noqa: A002
+    schema: Mapping[str, Any] | None = None,
     name: str | None = None,
     keep_time: bool = False,
     sorted_by: Names = None,
@@ -97,6 +98,9 @@ def scan(
     Files are read in pieces, with only the columns and rows that the query needs. Input that is not sorted
     by start is sorted in bounded memory, over temporary files where it is large; `sorted_by=` the start column
     promises that this is not needed, and parquet files say by their statistics what can come out early.
+    Types of csv columns are those of their first values; fields of ndjson are found by a look at all lines, and one
+    that is not in a line is null. `schema=` says the columns and types of such files instead: nothing is guessed or
+    looked for, and what files have beside them is left out. Files without rows are no error beside others.
     The folder of a dataset (`ShardedStream.to_storage`) needs no `start`: its manifest says what the rows are.
 
     Raises
@@ -114,7 +118,9 @@ def scan(
     [(1, 2, 'a'), (5, 6, 'b')]
     """
     promises = {"sorted_by": sorted_by, "packed": packed, "duration": duration, "unique": unique, "trust": trust}
-    return Stream(file_source(paths, start, end, lifetime, name, format, keep_time=keep_time, **promises))
+    return Stream(
+        file_source(paths, start, end, lifetime, name, format, keep_time=keep_time, schema=schema, **promises)
+    )
 
 
 def from_json(text: str, *, allow_code: bool = False) -> Stream:

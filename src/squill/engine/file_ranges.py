@@ -10,14 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squill.plan.build.files import scan_files
-from squill.plan.build.locations import file_size, is_local, open_file, read_errors
+from squill.plan.build.locations import file_size, is_compressed, is_local, open_file, read_errors
 from squill.plan.nodes import FilePart
 from squill.plan.schema import Schema
 
 __all__ = ["arrow_frames", "batch_parts", "line_parts", "lines"]
 
-COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
-"""How gzip, zstd and zlib begin: Polars reads such files, but not from the middle."""
 SEARCHED_BYTES = 1 << 22
 
 
@@ -38,7 +36,9 @@ def _line_cuts(path: str, file_format: str, size: int, part_bytes: int) -> list[
     try:
         with open_file(path) as file:
             beginning = file.read(4)
-            if beginning.startswith((*COMPRESSED, b"\n", b"\r")) or (file_format == "csv" and _has_quote(file)):
+            if is_compressed(beginning) or beginning.startswith((b"\n", b"\r")):
+                return []
+            if file_format == "csv" and _has_quote(file):
                 return []
             found = (_after_line_end(file, target) for target in range(part_bytes, size, part_bytes))
             return sorted({cut for cut in found if cut < size})

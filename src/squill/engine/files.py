@@ -21,8 +21,8 @@ from squill.engine.file_ranges import arrow_frames, lines
 from squill.engine.ingress import Arrival, RowReader, cut
 from squill.engine.row_groups import RowGroups, joined_groups, row_groups
 from squill.engine.time_sorter import earliest_later, in_time_order
-from squill.errors import InputError, SourceReadError
-from squill.plan.build.files import TYPED, changed_type, first_line, scan_files, unreadable_hint
+from squill.errors import InputError
+from squill.plan.build.files import TYPED, changed_type, first_line, scan_files, unreadable
 from squill.plan.build.locations import is_local, read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
@@ -205,14 +205,8 @@ def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputEr
             f"where: the condition {source.predicate} failed on the rows of {piece.path!r}: {first_line(error)}",
             "check the values; .cast(…, strict=False) gives null instead of an error.",
         )
-    # What a shard reads need not begin with the input's first file.
-    first = repr(source.paths[0]) if source.parts is None else "the first file of this input"
-    changed = changed_type(first, source.columns, piece.path, source.format)
-    if changed is not None:
-        return changed
-    return SourceReadError(
-        f"scan: {piece.path!r} cannot be read as {source.format}: {first_line(error)}", unreadable_hint(source.format)
-    )
+    changed = changed_type(source.columns, piece.path, source.format)
+    return unreadable(piece.path, source.format, error) if changed is None else changed
 
 
 def _readable(source: FileSource, piece: FilePart) -> bool:

@@ -51,11 +51,12 @@ class StreamingTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Refresh:
-    """That a stored table is read again every so many `seconds`; `paths` and `format` are as the user gave them."""
+    """That a stored table is read again every so many `seconds`; the other fields are as the user gave them."""
 
     seconds: float
     paths: Any
     format: str | None = None
+    schema: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

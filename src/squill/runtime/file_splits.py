@@ -15,8 +15,7 @@ import polars as pl
 
 from squill.engine.file_ranges import batch_parts, line_parts
 from squill.engine.row_groups import RowGroups, joined_groups, row_groups
-from squill.errors import SourceReadError
-from squill.plan.build.files import first_line, scan_files, unreadable_hint
+from squill.plan.build.files import scan_files, unreadable
 from squill.plan.build.locations import file_size, read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.runtime.hosts import Nearby, dealt_by_host
@@ -142,6 +141,4 @@ def _border_keys(source: FileSource, path: str) -> tuple[pl.DataFrame, pl.DataFr
     try:
         return keys.head(1).collect(), keys.tail(1).collect()
     except read_errors() as error:
-        raise SourceReadError(
-            f"scan: {path!r} cannot be read as {source.format}: {first_line(error)}", unreadable_hint(source.format)
-        ) from error
+        raise unreadable(path, source.format, error) from error

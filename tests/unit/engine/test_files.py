@@ -185,7 +185,7 @@ def test_names_of_packed_files_tell_their_format(tmp_path: Path, name: str) -> N
 def test_a_shard_says_how_a_file_differs_from_those_of_others(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("t,k\n1,1\n")
     (tmp_path / "b.csv").write_text("t,k\n5,x\n")
-    differs = r"scan: column 'k' is String in '.*b.csv', but Int64 in the first file of this input\n.*union"
+    differs = r"scan: column 'k' is String in '.*b.csv'; in this input it is Int64\n.*schema=.*union"
     with sq.local(2) as cluster, pytest.raises(SchemaChangedError, match=differs):
         cluster.scan(tmp_path, start="t").collect()
 

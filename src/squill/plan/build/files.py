@@ -1,4 +1,4 @@
-"""Which files an input stands for, and whether they agree on their columns."""
+"""Which files an input stands for, how Polars reads one, and whether it has the columns of the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from squill.plan.build.locations import is_local, matching_files, open_file, rea
 from squill.plan.schema import Schema
 
 __all__ = [
-    "FORMATS", "TYPED", "changed_type", "check_columns", "common_schema", "expand_paths", "first_line", "format_of",
-    "scan_files", "unreadable_hint",
+    "FORMATS", "TYPED", "changed_type", "check_columns", "common_type", "compare_columns", "expand_paths",
+    "file_schema", "first_line", "format_of", "scan_files", "unreadable", "unreadable_hint",
 ]  # fmt: skip
 
 FORMATS = {
@@ -87,26 +87,30 @@ def scan_files(path: str | io.BytesIO, file_format: str, schema: Schema | None =
         case "parquet":
             return pl.scan_parquet(path, glob=False)
         case "csv":
-            return pl.scan_csv(path, glob=False, try_parse_dates=True, schema_overrides=types)
+            return _scan_csv(path, schema)
         case "ndjson":
             return pl.scan_ndjson(path, schema=types)
         case _:
             return pl.scan_ipc(path, glob=False)
 
 
-def common_schema(files: Sequence[str], file_format: str) -> Schema:
-    """Return the columns that all files have, or raise for the first file that differs."""
-    first = _schema(files[0], file_format)
-    for path in files[1:]:
-        _compare(repr(files[0]), first, path, _schema(path, file_format), types=file_format in TYPED)
-    return first
+def _scan_csv(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:
+    types = None if schema is None else dict(schema)
+    lazy = pl.scan_csv(path, glob=False, try_parse_dates=True, schema_overrides=types)
+    if schema is None:
+        return lazy
+    try:
+        lazy.collect_schema()
+    except pl.exceptions.NoDataError:
+        return schema.empty_frame().lazy()  # not even a first line: a file without rows, beside others
+    return lazy
 
 
 def check_columns(path: str, file_format: str, columns: Schema, where: str) -> None:
     """Raise unless a file that came later has these columns, of these types; where types are guessed, Polars does."""
     if file_format not in TYPED:
         return
-    found = _schema(path, file_format)
+    found = file_schema(path, file_format) or Schema()
     for name in [*columns, *found]:
         if found.get(name) != columns.get(name):
             shown = [str(schema[name]) if name in schema else "not there" for schema in (found, columns)]
@@ -116,15 +120,54 @@ def check_columns(path: str, file_format: str, columns: Schema, where: str) -> N
             )
 
 
-def changed_type(first: str, columns: Schema, path: str, file_format: str) -> SchemaChangedError | None:
-    """Return the error for a file of guessed types that does not fit the columns of the first one, if that is so."""
+def changed_type(columns: Schema, path: str, file_format: str) -> SchemaChangedError | None:
+    """Return the error for a file whose values do not fit the columns of its input, if that can be told."""
     try:
-        _compare(first, columns, path, _schema(path, file_format), types=True)
-    except SchemaChangedError as changed:
-        return changed
+        found = file_schema(path, file_format) or columns
     except SourceReadError:
         return None
+    for name, dtype in columns.items():
+        if name not in found and file_format != "ndjson":
+            return _changed(name, found, columns, path, file_format)
+        if name in found and common_type(found[name], dtype) != dtype:
+            return _changed(name, found, columns, path, file_format)
     return None
+
+
+def _changed(name: str, found: Schema, columns: Schema, path: str, file_format: str) -> SchemaChangedError:
+    shown = str(found[name]) if name in found else "not there"
+    say = "" if file_format in TYPED else f"say it, schema={{{name!r}: pl.…, …}}, or "
+    return SchemaChangedError(
+        f"scan: column {name!r} is {shown} in {path!r}; in this input it is {columns[name]}",
+        f"files of one input have the same types; {say}scan them apart and unite them with union(…).",
+    )
+
+
+def common_type(one: pl.DataType, other: pl.DataType) -> pl.DataType | None:
+    """Return the type that text of both can be read as, if there is one.
+
+    Examples
+    --------
+    >>> common_type(pl.Int64(), pl.Float64()), common_type(pl.Int64(), pl.Boolean())
+    (Float64, None)
+    """
+    if one == other:
+        return one
+    kinds = {_kind(one), _kind(other)} - {"null", "text"}
+    if len(kinds) > 1:
+        return None  # Polars has a common type for some of these, and fails to read them as such
+    try:
+        return pl.concat([pl.DataFrame(schema={"x": dtype}) for dtype in (one, other)], how="vertical_relaxed")[
+            "x"
+        ].dtype
+    except pl.exceptions.PolarsError:
+        return None
+
+
+def _kind(dtype: pl.DataType) -> str:
+    if isinstance(dtype, (pl.Null, pl.String)):
+        return "null" if isinstance(dtype, pl.Null) else "text"
+    return "number" if dtype.is_numeric() else type(dtype).__name__
 
 
 def first_line(error: Exception) -> str:
@@ -136,18 +179,26 @@ def unreadable_hint(file_format: str) -> str:
     """Return what to look for in a file that cannot be read."""
     if file_format in TYPED:
         return "is the file whole?"
-    return "is the file whole, and does each column hold values of one type?"
+    return "is the file whole, and does each column hold values of one type? schema={…} says of which."
 
 
-def _schema(path: str, file_format: str) -> Schema:
+def unreadable(path: str, file_format: str, error: Exception) -> SourceReadError:
+    """Return the error for a file that cannot be read."""
+    return SourceReadError(
+        f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
+    )
+
+
+def file_schema(path: str, file_format: str) -> Schema | None:
+    """Return the columns of a file; None of a csv file that has not even a first line."""
     try:
         if file_format in TYPED and not is_local(path):
             return _arrow_schema(path, file_format)
         return Schema(scan_files(path, file_format).collect_schema())
+    except pl.exceptions.NoDataError:
+        return None
     except read_errors() as error:
-        raise SourceReadError(
-            f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
-        ) from error
+        raise unreadable(path, file_format, error) from error
 
 
 def _arrow_schema(path: str, file_format: str) -> Schema:
@@ -160,7 +211,8 @@ def _arrow_schema(path: str, file_format: str) -> Schema:
     return Schema(pl.DataFrame(found.empty_table()).schema)
 
 
-def _compare(first: str, expected: Schema, path: str, found: Schema, *, types: bool) -> None:
+def compare_columns(first: str, expected: Schema, path: str, found: Schema, *, types: bool) -> None:
+    """Raise unless a file has the columns that are expected, as `first` has them; `types` of the same types."""
     for name in expected:
         if name not in found:
             raise SchemaChangedError(

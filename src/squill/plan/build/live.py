@@ -11,7 +11,8 @@ import polars as pl
 
 from squill.errors import PlanError, SourceReadError
 from squill.plan.build.events import checked_disorder
-from squill.plan.build.files import FORMATS, common_schema, format_of
+from squill.plan.build.file_columns import common_schema
+from squill.plan.build.files import FORMATS, format_of
 from squill.plan.build.locations import matching_files
 from squill.plan.build.sources import at_least_zero, lifetime_of, to_frame, wall_seconds
 from squill.plan.live import Partitions, PushedRows, StoredRows, StreamingTable, WatchedFolder

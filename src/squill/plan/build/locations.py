@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "file_size",
+    "is_compressed",
     "is_listed",
     "is_local",
     "matching_files",
@@ -33,6 +34,8 @@ __all__ = [
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = "*?["
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
+"""How gzip, zstd and zlib begin: Polars reads such files, but not from the middle."""
 PACKED = (".gz", ".zst")
 """What a packed file's name ends in, after what it would end in otherwise; Polars unpacks csv and ndjson."""
 
@@ -42,6 +45,11 @@ def read_errors() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
     return (OSError, pa.ArrowException, pl.exceptions.PolarsError)
+
+
+def is_compressed(beginning: bytes) -> bool:
+    """Return whether a file that begins so is compressed."""
+    return beginning.startswith(COMPRESSED)
 
 
 def is_local(path: str) -> bool:

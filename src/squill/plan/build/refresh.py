@@ -16,7 +16,9 @@ from squill.time import Duration, TimeType
 __all__ = ["refresh_of", "with_refreshed"]
 
 
-def refresh_of(given: Duration | None, source: Node, paths: object, file_format: str | None) -> Refresh | None:
+def refresh_of(
+    given: Duration | None, source: Node, paths: object, file_format: str | None, schema: object = None
+) -> Refresh | None:
     """Return how often a source is to be read again, if it can be."""
     seconds = wall_seconds(given, "scan: refresh")
     if seconds is None:
@@ -32,7 +34,7 @@ def refresh_of(given: Duration | None, source: Node, paths: object, file_format:
             f"scan: refresh= compares rows, and column {nested[0]!r} is {source.schema[nested[0]]}",
             "keep lists and structs out of the table, or as text.",
         )
-    return Refresh(seconds=seconds, paths=paths, format=file_format)
+    return Refresh(seconds=seconds, paths=paths, format=file_format, schema=schema)
 
 
 def with_refreshed(root: Node) -> Node:

@@ -11,7 +11,8 @@ import polars as pl
 
 from squill.errors import DurationError, PlanError, TimeTypeError
 from squill.plan.build.events import checked_disorder
-from squill.plan.build.files import FORMATS, common_schema, expand_paths, format_of, scan_files
+from squill.plan.build.file_columns import common_schema, given_schema
+from squill.plan.build.files import FORMATS, expand_paths, format_of, scan_files
 from squill.plan.dataset import Dataset, find_dataset
 from squill.plan.expressions import Expression, Scope, bind_one
 from squill.plan.node import Node
@@ -259,14 +260,15 @@ def file_source(
     file_format: str | None,
     *,
     keep_time: bool,
+    schema: object = None,
     **promises: Any,
 ) -> Node:
-    dataset = find_dataset(paths) if start is None and end is None else None
+    dataset = find_dataset(paths) if start is None and end is None and schema is None else None
     if dataset is not None:
         return stored_source(dataset, name, file_format, keep_time=keep_time, **promises)
     files = expand_paths(paths)
     chosen = format_of(files, file_format)
-    columns = common_schema(files, chosen)
+    columns = common_schema(files, chosen) if schema is None else given_schema(schema, files, chosen, "scan")
     read = lifetime_of(columns, start, end, lifetime, "scan", keep_time=keep_time)
     built = FileSource(
         label=name or Path(files[0]).parent.name or "scan",

@@ -84,17 +84,19 @@ class RefreshedInput:
         return None if changed is None else self._keep(changed, self.last.number + 1, now, time)
 
     def _table(self) -> pl.DataFrame:
-        promises = {"sorted_by": None, "packed": None, "duration": None, "unique": None, "trust": False}
+        promises: dict[str, Any] = {"sorted_by": None, "packed": None, "duration": None, "unique": None, "trust": False}
         given = self._refresh
-        source = file_source(given.paths, None, None, "point", None, given.format, keep_time=False, **promises)
+        times = (None, None, "point")
+        source = file_source(given.paths, *times, None, given.format, keep_time=False, schema=given.schema, **promises)
         assert isinstance(source, FileSource)
         if source.columns != self._columns:
             raise SchemaChangedError(
                 f"scan {self._label!r}: the table has other columns now: {source.columns!r}; it had {self._columns!r}",
                 "bring the columns back and start again: the query goes on where it was.",
             )
-        frames = [scan_files(path, source.format, source.columns).collect() for path in source.paths]
-        return pl.concat(frames).select(list(self._columns)) if frames else self._columns.empty_frame()
+        names = list(self._columns)
+        frames = [scan_files(path, source.format, source.columns).select(names).collect() for path in source.paths]
+        return pl.concat(frames) if frames else self._columns.empty_frame()
 
     def _keep(self, rows: pl.DataFrame, number: int, now: dt.datetime, time: int) -> Reading:
         self._looked = now

@@ -23,7 +23,7 @@ def frame_source(node: FrameSource) -> list[Row]:
 
 
 def file_source(node: FileSource) -> list[Row]:
-    files = [scan_files(path, node.format, node.columns).collect() for path in node.paths]
+    files = [scan_files(path, node.format, node.columns).select(node.columns.names).collect() for path in node.paths]
     frame = pl.concat(files)
     return _table(node, frame if node.predicate is None else frame.filter(node.predicate.expr))
 

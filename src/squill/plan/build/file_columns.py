@@ -1,0 +1,159 @@
+"""The columns that the files of one input have together, and the types of those that store none.
+
+Parquet and ipc files say their types, and must agree. The types of a csv column are guessed from the first values that
+any file has for it: files of a header alone, or of nothing, tell none. A field of ndjson may come up for the first time
+in the last line of the last file, so all lines are looked at; where no one type holds the values of a field, that
+is an error. Who says the columns (`schema=`) spares that.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+
+import polars as pl
+
+from squill.errors import PlanError, SchemaChangedError, SourceReadError
+from squill.plan.build.files import TYPED, common_type, compare_columns, file_schema, scan_files, unreadable
+from squill.plan.build.locations import is_compressed, open_file, read_errors
+from squill.plan.schema import Schema, require_type
+
+__all__ = ["common_schema", "given_schema"]
+
+SAMPLE_ROWS = 100
+"""So many rows of a csv file Polars guesses types from."""
+BLOCK_BYTES = 8 << 20
+"""So much of an ndjson file is looked at at a time."""
+
+
+def common_schema(files: Sequence[str], file_format: str) -> Schema:
+    """Return the columns of all files together, or raise for the first file that does not fit the others."""
+    if file_format == "ndjson":
+        return _all_fields(files)
+    found = [(path, schema) for path in files if (schema := file_schema(path, file_format)) is not None]
+    if not found:
+        raise _empty(files)
+    first = found[0][1]
+    for path, schema in found[1:]:
+        compare_columns(repr(found[0][0]), first, path, schema, types=file_format in TYPED)
+    return first if file_format in TYPED else _types_of_first_values(found)
+
+
+def given_schema(given: object, files: Sequence[str], file_format: str, operator: str) -> Schema:
+    """Return the columns that the user says: nothing is guessed, and what the files have beside them is left out."""
+    if not isinstance(given, Mapping) or not given:
+        raise PlanError(f"{operator}: schema is {given!r}", 'map names to types: {"ts": pl.Datetime("us")}.')
+    if file_format in TYPED and files:
+        raise PlanError(
+            f"{operator}: schema= is given, but {file_format} files say the types of their columns",
+            "leave it out, and cast where you need another type: with_columns(pl.col(…).cast(…)).",
+        )
+    columns = Schema({name: require_type(dtype, f"{operator}: column {name!r}") for name, dtype in given.items()})
+    if file_format == "csv":
+        for path in files:
+            found = file_schema(path, file_format)
+            missing = [] if found is None else [name for name in columns if name not in found]
+            if found is not None and missing:
+                raise SchemaChangedError(
+                    f"{operator}: {path!r} has no column {missing[0]!r}, which schema= names; "
+                    f"its columns are: {', '.join(found)}",
+                    "leave the column out of schema=, or mend the file.",
+                )
+    return columns
+
+
+def _empty(files: Sequence[str]) -> SourceReadError:
+    which = f"{files[0]!r} is empty" if len(files) == 1 else f"all {len(files)} files are empty, {files[0]!r} too"
+    return SourceReadError(
+        f"scan: {which}, so the columns are not known",
+        'say them, schema={"ts": pl.Datetime("us"), …}, or give a file that has rows.',
+    )
+
+
+def _types_of_first_values(found: Sequence[tuple[str, Schema]]) -> Schema:
+    """Return the columns of csv files: each has the type of its first values, in whichever file they are."""
+    types = dict(found[0][1])
+    open_names = set(types)
+    for path, schema in found:
+        typed = {name for name in open_names if schema[name] != pl.String()}
+        typed |= _with_values(path, open_names - typed)
+        types.update({name: schema[name] for name in typed})
+        open_names -= typed
+        if not open_names:
+            break
+    return Schema(types)
+
+
+def _with_values(path: str, names: set[str]) -> set[str]:
+    """Return those of the columns that have a value among the rows that types are guessed from."""
+    if not names:
+        return set()
+    try:
+        sample = scan_files(path, "csv").select(sorted(names)).head(SAMPLE_ROWS).collect()
+    except read_errors() as error:
+        raise unreadable(path, "csv", error) from error
+    return {name for name in names if sample[name].null_count() < sample.height}
+
+
+def _all_fields(files: Sequence[str]) -> Schema:
+    types: dict[str, pl.DataType] = {}
+    told_by: dict[str, str] = {}
+    for path, found in _looked_at(files):
+        for name, dtype in found.items():
+            types[name] = _both(name, (told_by.setdefault(name, path), types.get(name, dtype)), (path, dtype))
+    if not types:
+        raise _empty(files)
+    return Schema(types)
+
+
+def _looked_at(files: Sequence[str]) -> Iterator[tuple[str, Schema]]:
+    """Yield what blocks of lines tell, in order; as many at a time as there are cores, since it takes a while."""
+    blocks = ((path, block) for path in files for block in _blocks(path))
+    workers = os.cpu_count() or 1
+    waiting: list[tuple[str, Future[Schema]]] = []
+    with ThreadPoolExecutor(workers) as pool:
+        while taken := list(islice(blocks, workers)):
+            waiting = [(path, pool.submit(_fields, path, block)) for path, block in taken]
+            yield from ((path, told.result()) for path, told in waiting)
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    """Yield whole lines of a file; a compressed one is one block."""
+    try:
+        with open_file(path) as file:
+            rest = file.read(BLOCK_BYTES)
+            if is_compressed(rest):
+                yield rest + file.read()
+                return
+            while block := file.read(BLOCK_BYTES):
+                whole, end, begun = block.rpartition(b"\n")
+                if end:
+                    yield rest + whole
+                rest = begun if end else rest + block
+            yield rest
+    except read_errors() as error:
+        raise unreadable(path, "ndjson", error) from error
+
+
+def _fields(path: str, block: bytes) -> Schema:
+    if not block.strip():
+        return Schema()
+    try:
+        return Schema(pl.scan_ndjson(io.BytesIO(block), infer_schema_length=None).collect_schema())
+    except read_errors() as error:
+        raise unreadable(path, "ndjson", error) from error
+
+
+def _both(name: str, before: tuple[str, pl.DataType], found: tuple[str, pl.DataType]) -> pl.DataType:
+    """Return the type that holds the values of both."""
+    (first, one), (path, other) = before, found
+    common = common_type(one, other)
+    if common is None:
+        raise SchemaChangedError(
+            f"scan: field {name!r} is {other} in {path!r}, but {one} in {first!r}",
+            "a field has values of one type; mend the lines, or say what to take: schema={…}.",
+        )
+    return common
