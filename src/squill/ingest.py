@@ -101,6 +101,8 @@ def scan(
     Types of csv columns are those of their first values; fields of ndjson are found by a look at all lines, and one
     that is not in a line is null. `schema=` says the columns and types of such files instead: nothing is guessed or
     looked for, and what files have beside them is left out. Files without rows are no error beside others.
+    Folders below a path (from the first mark of a glob on) that are called ``year=2024`` tell a column that the files
+    have not; those that a filter leaves out are not read.
     The folder of a dataset (`ShardedStream.to_storage`) needs no `start`: its manifest says what the rows are.
 
     Raises

@@ -14,7 +14,7 @@ from squill.plan.fragments import fragments_of
 from squill.runtime.answer import CollectAnswer
 from squill.runtime.progress import Progress
 from squill.runtime.spark.runtime import SparkRuntime
-from squill.testing import assert_same_events
+from squill.testing import assert_same_events, reference
 from tests.spark.shared import runtime_of, session_of
 from tests.unit.runtime.cases import CASES, Case
 
@@ -50,6 +50,22 @@ def two_by_two(cluster: sq.Cluster) -> SparkRuntime:
     """Two shards per task, on a session whose tasks have one core: slower, and the same answers."""
     shared = runtime_of(cluster)
     return SparkRuntime(shared.session, machines=2, cores=2, folder=shared.folder)
+
+
+def test_folders_that_spark_partitions_by_are_columns(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    rows = [(t, year, city) for t in range(6) for year, city in ((2024, "São Paulo/1"), (2025, None))]
+    frame = session_of(spark_cluster).createDataFrame(rows, "t bigint, year int, city string")
+    frame.write.partitionBy("year", "city").parquet(str(tmp_path / "out"))
+
+    def late(s: sq.Stream) -> sq.Stream:
+        return s.where(sq.col("year") == 2024).with_duration(3).aggregate(n=sq.count(), city=sq.max("city"))
+
+    stream = sq.scan(tmp_path / "out", start="t")
+    assert stream.collect().select("start", "year", "city").sort("start", "year").rows() == rows
+    found = spark_cluster.scan(tmp_path / "out", start="t")
+    assert_same_events(found.collect(), stream.collect())
+    counted = spark_cluster.scan(tmp_path / "out", start="t", shards=1).query(late)
+    assert_same_events(counted.collect(), reference.run(late(stream)))
 
 
 def test_empty_frame_gives_an_empty_answer(spark_cluster: sq.Cluster) -> None:

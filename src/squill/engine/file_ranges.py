@@ -9,7 +9,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from squill.plan.build.files import scan_files
 from squill.plan.build.locations import file_size, is_compressed, is_local, open_file, read_errors
 from squill.plan.nodes import FilePart
 from squill.plan.schema import Schema
@@ -68,13 +67,13 @@ def _after_line_end(file: pa.NativeFile, offset: int) -> int:
     return offset
 
 
-def lines(part: FilePart, file_format: str, schema: Schema) -> pl.LazyFrame:
-    """Return the rows of a range of lines; a csv file's first line tells the columns of each of its ranges."""
+def lines(part: FilePart, file_format: str) -> io.BytesIO:
+    """Return a range of lines as a file of its own; a csv file's first line tells the columns of each of its ranges."""
     with open_file(part.path) as file:
         header = _first_line(file) if file_format == "csv" and part.first else b""
         file.seek(part.first)
         content = file.read(part.size)
-    return scan_files(io.BytesIO(header + content), file_format, schema)
+    return io.BytesIO(header + content)
 
 
 def _first_line(file: pa.NativeFile) -> bytes:

@@ -22,7 +22,8 @@ from squill.engine.ingress import Arrival, RowReader, cut
 from squill.engine.row_groups import RowGroups, joined_groups, row_groups
 from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError
-from squill.plan.build.files import TYPED, changed_type, first_line, scan_files, unreadable
+from squill.plan.build.files import TYPED, changed_type, first_line, unreadable
+from squill.plan.build.folder_columns import file_rows, paths_to_read, with_folder_columns
 from squill.plan.build.locations import is_local, read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
@@ -136,7 +137,7 @@ def pieces_of(source: FileSource) -> list[FilePart]:
 
 def parts_of(source: FileSource) -> Sequence[FilePart]:
     """Return the parts that the source reads, as they stand."""
-    return [FilePart(path) for path in source.paths] if source.parts is None else source.parts
+    return [FilePart(path) for path in paths_to_read(source)] if source.parts is None else source.parts
 
 
 def _pieces_of_part(
@@ -184,19 +185,21 @@ def _together(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
 
 def _scanned(source: FileSource, part: FilePart) -> pl.LazyFrame:
     if part.is_whole:
-        return scan_files(part.path, source.format, source.columns)
+        return file_rows(source, part.path)
     if source.format in TYPED:
-        return scan_files(part.path, source.format, source.columns).slice(part.first, part.size)
-    return lines(part, source.format, source.columns)
+        return file_rows(source, part.path).slice(part.first, part.size)
+    return file_rows(source, part.path, lines(part, source.format))
 
 
 def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
     names = source.needed
     filtered = () if source.predicate is None else source.predicate.roots
-    read = list(dict.fromkeys((*names, *filtered)))
-    for frame in arrow_frames(part, source.format, source.columns, read, CHUNK_ROWS):
-        kept = frame if source.predicate is None else frame.filter(source.predicate.expr)
-        yield kept if read == list(names) else kept.select(names)
+    stored = source.file_columns
+    read = [name for name in dict.fromkeys((*names, *filtered)) if name in stored] or stored.names[:1]
+    for frame in arrow_frames(part, source.format, stored, read, CHUNK_ROWS):
+        whole = with_folder_columns(frame, source, part.path)
+        kept = whole if source.predicate is None else whole.filter(source.predicate.expr)
+        yield kept if kept.columns == list(names) else kept.select(names)
 
 
 def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
@@ -205,13 +208,13 @@ def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputEr
             f"where: the condition {source.predicate} failed on the rows of {piece.path!r}: {first_line(error)}",
             "check the values; .cast(…, strict=False) gives null instead of an error.",
         )
-    changed = changed_type(source.columns, piece.path, source.format)
+    changed = changed_type(source.file_columns, piece.path, source.format)
     return unreadable(piece.path, source.format, error) if changed is None else changed
 
 
 def _readable(source: FileSource, piece: FilePart) -> bool:
     try:
-        for _ in scan_files(piece.path, source.format, source.columns).collect_batches(chunk_size=CHUNK_ROWS):
+        for _ in file_rows(source, piece.path).collect_batches(chunk_size=CHUNK_ROWS):
             pass
     except read_errors():
         return False

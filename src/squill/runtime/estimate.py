@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from squill.engine.row_groups import row_groups
 from squill.plan.build.files import scan_files
+from squill.plan.build.folder_columns import paths_to_read
 from squill.plan.build.locations import file_size, is_local, open_file, read_errors
 from squill.plan.fragments import Channel, Fragment, ShardedPlan, explain_plan, fragments_of, sources_of
 from squill.plan.node import Node, walk
@@ -215,11 +216,12 @@ def _frame_size(source: FrameSource) -> Size:
 
 
 def _files_size(source: FileSource, looked_at: int) -> Size:
-    step = max(1, -(-len(source.paths) // looked_at))
-    chosen = source.paths[::step]
+    paths = paths_to_read(source)
+    step = max(1, -(-len(paths) // looked_at))
+    chosen = paths[::step]
     counted = [_counted(path, source) for path in chosen]
     sizes = [_guessed(path, source) if size is None else size for path, size in zip(chosen, counted, strict=True)]
-    factor = len(source.paths) / max(len(chosen), 1)
+    factor = len(paths) / max(len(chosen), 1)
     return Size(
         rows=factor * sum(rows for rows, _ in sizes),
         bytes=factor * sum(size for _, size in sizes),

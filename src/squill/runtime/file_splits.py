@@ -15,7 +15,8 @@ import polars as pl
 
 from squill.engine.file_ranges import batch_parts, line_parts
 from squill.engine.row_groups import RowGroups, joined_groups, row_groups
-from squill.plan.build.files import scan_files, unreadable
+from squill.plan.build.files import unreadable
+from squill.plan.build.folder_columns import file_rows, paths_to_read
 from squill.plan.build.locations import file_size, read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.runtime.hosts import Nearby, dealt_by_host
@@ -97,13 +98,14 @@ def _joined(parts: Sequence[FilePart]) -> list[FilePart]:
 def _parts(source: FileSource, shards: int) -> list[Weighed]:
     """Return the parts of all files, in the order of the files."""
     if source.format != "parquet":
-        total = sum(file_size(path) for path in source.paths)
+        paths = paths_to_read(source)
+        total = sum(file_size(path) for path in paths)
         part_bytes = min(PART_BYTES, max(LEAST_BYTES, total // (PARTS_PER_SHARD * shards)))
-        return [part for path in source.paths for part in _parts_of_bytes(path, source.format, part_bytes)]
-    groups = {path: row_groups(path, source, source.needed) for path in source.paths}
+        return [part for path in paths for part in _parts_of_bytes(path, source.format, part_bytes)]
+    groups = {path: row_groups(path, source, source.needed) for path in paths_to_read(source)}
     total = sum(group.rows for found in groups.values() for group in found or ())
     rows = min(PART_ROWS, total // (PARTS_PER_SHARD * shards))
-    return [part for path in source.paths for part in _parts_of_groups(path, groups[path], rows)]
+    return [part for path, found in groups.items() for part in _parts_of_groups(path, found, rows)]
 
 
 def _parts_of_bytes(path: str, file_format: str, part_bytes: int) -> list[Weighed]:
@@ -124,7 +126,7 @@ def _whole_files(source: FileSource, shards: int) -> list[list[FilePart]]:
     """Return whole files; those that the rows of one key go on over are together."""
     chains: list[list[Weighed]] = []
     last: pl.DataFrame | None = None
-    for path in source.paths:
+    for path in paths_to_read(source):
         first, final = _border_keys(source, path)
         if chains and (not first.height or (last is not None and first.equals(last))):
             chains[-1].append(_whole(path))
@@ -137,7 +139,7 @@ def _whole_files(source: FileSource, shards: int) -> list[list[FilePart]]:
 
 def _border_keys(source: FileSource, path: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the packed columns of the first and of the last row."""
-    keys = scan_files(path, source.format, source.columns).select(source.promises.packed)
+    keys = file_rows(source, path).select(source.promises.packed)
     try:
         return keys.head(1).collect(), keys.tail(1).collect()
     except read_errors() as error:

@@ -11,6 +11,7 @@ import pytest
 import squill as sq
 from squill.engine.file_ranges import batch_parts, line_parts, lines
 from squill.errors import InputError
+from squill.plan.build.files import scan_files
 from squill.plan.schema import Schema
 from squill.runtime import file_splits
 
@@ -32,7 +33,10 @@ def test_lines_are_cut_where_they_end(tmp_path: Path) -> None:
 def test_each_range_of_a_csv_file_has_the_columns_of_its_first_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("x,t\n1,2\n3,4\n")
-    rows = [lines(part, "csv", COLUMNS).collect().to_dicts() for part, _ in line_parts(str(path), "csv", 4)]
+    rows = [
+        scan_files(lines(part, "csv"), "csv", COLUMNS).collect().to_dicts()
+        for part, _ in line_parts(str(path), "csv", 4)
+    ]
     assert rows == [[], [{"x": 1, "t": 2}], [{"x": 3, "t": 4}]]
 
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from squill.engine.row_groups import row_groups
 from squill.plan.assignment import Assignment, Fractions
-from squill.plan.build.files import scan_files
+from squill.plan.build.folder_columns import file_rows
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.nodes.progress import NumberedPart
 
@@ -38,4 +38,4 @@ def _length(source: FileSource, path: str, assignment: Assignment) -> int | None
     """Return how many rows a file has, which does not say so itself, where the assignment must know it before."""
     if not isinstance(assignment, Fractions):
         return None
-    return int(scan_files(path, source.format, source.columns).select(pl.len()).collect().item())
+    return int(file_rows(source, path).select(pl.len()).collect().item())

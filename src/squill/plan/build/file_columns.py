@@ -17,16 +17,36 @@ from itertools import islice
 import polars as pl
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
-from squill.plan.build.files import TYPED, common_type, compare_columns, file_schema, scan_files, unreadable
+from squill.plan.build.files import TYPED, FoundFile, common_type, compare_columns, file_schema, scan_files, unreadable
+from squill.plan.build.folder_columns import folder_schema
 from squill.plan.build.locations import is_compressed, open_file, read_errors
 from squill.plan.schema import Schema, require_type
 
-__all__ = ["common_schema", "given_schema"]
+__all__ = ["given_schema", "input_columns"]
 
 SAMPLE_ROWS = 100
 """So many rows of a csv file Polars guesses types from."""
 BLOCK_BYTES = 8 << 20
 """So much of an ndjson file is looked at at a time."""
+
+
+def input_columns(
+    files: Sequence[FoundFile], file_format: str, given: object, operator: str, *, first_only: bool = False
+) -> tuple[Schema, tuple[str, ...]]:
+    """Return the columns of an input, given by the user or found, and those of them that the folders tell.
+
+    With `first_only` the first file speaks for all, as where more files will come.
+    """
+    looked_at = files[:1] if first_only else files
+    folders = folder_schema(looked_at)
+    paths = [found.path for found in looked_at]
+    if given is not None:
+        said = given_schema(given, operator)
+        _check_given(said.only(name for name in said if name not in folders), paths, file_format, operator)
+        return Schema({**said, **{name: said.get(name, dtype) for name, dtype in folders.items()}}), folders.names
+    own = common_schema(paths, file_format)
+    told = folders.only(name for name in folders if name not in own)
+    return Schema({**own, **told}), told.names
 
 
 def common_schema(files: Sequence[str], file_format: str) -> Schema:
@@ -42,16 +62,19 @@ def common_schema(files: Sequence[str], file_format: str) -> Schema:
     return first if file_format in TYPED else _types_of_first_values(found)
 
 
-def given_schema(given: object, files: Sequence[str], file_format: str, operator: str) -> Schema:
+def given_schema(given: object, operator: str) -> Schema:
     """Return the columns that the user says: nothing is guessed, and what the files have beside them is left out."""
     if not isinstance(given, Mapping) or not given:
         raise PlanError(f"{operator}: schema is {given!r}", 'map names to types: {"ts": pl.Datetime("us")}.')
-    if file_format in TYPED and files:
+    return Schema({name: require_type(dtype, f"{operator}: column {name!r}") for name, dtype in given.items()})
+
+
+def _check_given(columns: Schema, files: Sequence[str], file_format: str, operator: str) -> None:
+    if operator == "scan" and file_format in TYPED:
         raise PlanError(
             f"{operator}: schema= is given, but {file_format} files say the types of their columns",
             "leave it out, and cast where you need another type: with_columns(pl.col(…).cast(…)).",
         )
-    columns = Schema({name: require_type(dtype, f"{operator}: column {name!r}") for name, dtype in given.items()})
     if file_format == "csv":
         for path in files:
             found = file_schema(path, file_format)
@@ -62,7 +85,6 @@ def given_schema(given: object, files: Sequence[str], file_format: str, operator
                     f"its columns are: {', '.join(found)}",
                     "leave the column out of schema=, or mend the file.",
                 )
-    return columns
 
 
 def _empty(files: Sequence[str]) -> SourceReadError:

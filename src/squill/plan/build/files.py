@@ -6,16 +6,16 @@ import io
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
-from squill.plan.build.locations import is_local, matching_files, open_file, read_errors, suffix_of
+from squill.plan.build.locations import folders_below, is_local, matching_files, open_file, read_errors, suffix_of
 from squill.plan.schema import Schema
 
 __all__ = [
-    "FORMATS", "TYPED", "changed_type", "check_columns", "common_type", "compare_columns", "expand_paths",
+    "FORMATS", "TYPED", "FoundFile", "changed_type", "check_columns", "common_type", "compare_columns", "expand_paths",
     "file_schema", "first_line", "format_of", "scan_files", "unreadable", "unreadable_hint",
 ]  # fmt: skip
 
@@ -29,7 +29,14 @@ TYPED = ("parquet", "ipc")
 PATHS_HINT = 'give a file, a folder, a glob like "clicks/*.parquet", or a list of these.'
 
 
-def expand_paths(paths: object) -> tuple[str, ...]:
+class FoundFile(NamedTuple):
+    """A file of an input, and the names of the folders between what the user gave and the file."""
+
+    path: str
+    folders: tuple[str, ...] = ()
+
+
+def expand_paths(paths: object) -> tuple[FoundFile, ...]:
     """Return the files that paths, folders and globs stand for, in name order."""
     is_one = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
     given: list[Any] = [paths] if is_one else list(paths)  # type: ignore[call-overload]
@@ -38,7 +45,7 @@ def expand_paths(paths: object) -> tuple[str, ...]:
         raise PlanError(f"scan: {strange[0]!r} is no path", PATHS_HINT)
     if not given:
         raise PlanError("scan: no path is given", PATHS_HINT)
-    found: list[str] = []
+    found: list[FoundFile] = []
     for item in given:
         text = os.fspath(item)
         matches = matching_files(text, FORMATS)
@@ -47,7 +54,7 @@ def expand_paths(paths: object) -> tuple[str, ...]:
                 f"scan: {text!r} matches no file",
                 f"check the path; a folder is searched for files ending in {', '.join(FORMATS)}.",
             )
-        found.extend(matches)
+        found.extend(FoundFile(path, folders_below(text, path)) for path in matches)
     return tuple(found)
 
 

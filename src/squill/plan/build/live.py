@@ -11,9 +11,9 @@ import polars as pl
 
 from squill.errors import PlanError, SourceReadError
 from squill.plan.build.events import checked_disorder
-from squill.plan.build.file_columns import common_schema
-from squill.plan.build.files import FORMATS, format_of
-from squill.plan.build.locations import matching_files
+from squill.plan.build.file_columns import given_schema, input_columns
+from squill.plan.build.files import FORMATS, FoundFile, format_of
+from squill.plan.build.locations import folders_below, matching_files
 from squill.plan.build.sources import at_least_zero, lifetime_of, to_frame, wall_seconds
 from squill.plan.live import Partitions, PushedRows, StoredRows, StreamingTable, WatchedFolder
 from squill.plan.node import Node, walk
@@ -21,7 +21,7 @@ from squill.plan.nodes import Disorder, FileSource, FrameSource, PushSource, Sou
 from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.tables import TableSource
 from squill.plan.rebuild import substitute
-from squill.plan.schema import Schema, require_type
+from squill.plan.schema import Schema
 from squill.time import Duration, TimeType
 
 __all__ = ["folder_source", "growing", "partitions_source", "pushed_source", "streaming_source"]
@@ -44,23 +44,23 @@ def folder_source(
         raise PlanError(f"stream: files_per_epoch is {files_per_epoch!r}", "give a whole number of at least 1.")
     if not Path(text).is_dir():
         raise SourceReadError(f"stream: there is no folder {text!r}", "make it before; files may come later.")
-    files = matching_files(text, FORMATS)
+    files = [FoundFile(path, folders_below(text, path)) for path in matching_files(text, FORMATS)]
     if not files and (schema is None or file_format is None):
         raise SourceReadError(
             f"stream: {text!r} holds no file yet, so its columns are not known",
             'say what will come: schema={"ts": pl.Datetime("us"), …} and format="parquet".',
         )
-    chosen = format_of(files or (text,), file_format)
-    columns = common_schema(files[:1], chosen) if schema is None else _given(schema)
+    chosen = format_of([found.path for found in files] or (text,), file_format)
+    columns, folder_columns = input_columns(files, chosen, schema, OPERATOR, first_only=True)
     live = WatchedFolder(path=str(Path(text).resolve()), files_per_epoch=files_per_epoch)
-    return _built(live, columns, chosen, name or Path(text).name, **times)
+    return _built(live, columns, chosen, name or Path(text).name, folder_columns=folder_columns, **times)
 
 
 def partitions_source(
     given: Partitions, *, schema: Mapping[str, Any] | None, name: str | None, **times: Any
 ) -> LiveSource:
     """Return the rows of a user's own source; without a schema the first rows of a partition tell the columns."""
-    columns = _peeked(given) if schema is None else _given(schema)
+    columns = _peeked(given) if schema is None else given_schema(schema, OPERATOR)
     return _built(given, columns, "partitions", name or "partitions", **times)
 
 
@@ -124,6 +124,7 @@ def _as_growing(source: Source, operator: str) -> LiveSource:
         lifetime=source.lifetime,
         paths=(),
         format=source.format if isinstance(source, FileSource) else "frame",
+        folder_columns=source.folder_columns if isinstance(source, FileSource) else (),
         predicate=source.predicate,
         live=live,
         live_id=id(live),
@@ -137,6 +138,7 @@ def _built(
     file_format: str,
     label: str,
     *,
+    folder_columns: tuple[str, ...] = (),
     start: object,
     end: object,
     lifetime: str,
@@ -155,6 +157,7 @@ def _built(
         lifetime=read,
         paths=(),
         format=file_format,
+        folder_columns=folder_columns,
         live=live,
         live_id=id(live),
         disorder=checked_disorder(disorder, TimeType.of(read.start.dtype, read.start.name), OPERATOR),
@@ -163,12 +166,6 @@ def _built(
     )
     built.schema.without_time_names(OPERATOR)
     return built
-
-
-def _given(schema: object) -> Schema:
-    if not isinstance(schema, Mapping):
-        raise PlanError(f"stream: schema is {schema!r}", 'map names to types: {"ts": pl.Datetime("us")}.')
-    return Schema({name: require_type(dtype, f"stream: column {name!r}") for name, dtype in schema.items()})
 
 
 def _peeked(given: Partitions) -> Schema:

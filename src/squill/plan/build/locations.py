@@ -9,7 +9,7 @@ import glob
 import os
 import re
 from collections.abc import Collection
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "file_size",
+    "folders_below",
     "is_compressed",
     "is_listed",
     "is_local",
@@ -107,6 +108,7 @@ def matching_files(text: str, suffixes: Collection[str]) -> list[str]:
     """Return the files that a path, a folder or a glob stands for, in name order.
 
     In a folder those count whose names end in one of the suffixes, and that nobody is still writing (`is_listed`).
+    A glob that no file matches stands for the folders that match it.
     """
     if is_local(text):
         return _local_files(text, suffixes)
@@ -119,6 +121,29 @@ def matching_files(text: str, suffixes: Collection[str]) -> list[str]:
     before, _, after = text.rpartition(inner.strip("/")) if inner.strip("/") in text else ("", "", "")
     before = before or text.partition("://")[0] + "://"
     return [before + path.lstrip("/") + after.lstrip("/") for path in files_of(system, inner, suffixes)]
+
+
+def folders_below(text: str, path: str) -> tuple[str, ...]:
+    """Return the names of the folders in which a file is below what it was found by: a folder, or where a glob begins.
+
+    Examples
+    --------
+    >>> folders_below("s3://shop/sales/year=*/*.csv", "s3://shop/sales/year=2024/a.csv")
+    ('year=2024',)
+    >>> folders_below("s3://shop/sales/", "s3://shop/sales/year=2024/day=1/a.csv")
+    ('year=2024', 'day=1')
+    >>> folders_below("s3://shop/sales/year=2024/a.csv", "s3://shop/sales/year=2024/a.csv")
+    ()
+    """
+    if text == path:
+        return ()
+    given = unquote(urlsplit(text).path) if is_local(path) and not is_local(text) else text
+    if is_local(given) and Path(given).is_dir():
+        return Path(path).relative_to(given).parts[:-1]
+    names = PurePosixPath(given).parts
+    found = PurePosixPath(path if is_local(path) else path.partition("?")[0]).parts
+    fixed = next((place for place, name in enumerate(names) if any(mark in name for mark in MARKS)), len(names))
+    return found[fixed:-1]
 
 
 def suffix_of(path: PurePath) -> str:
@@ -159,4 +184,7 @@ def _local_files(text: str, suffixes: Collection[str]) -> list[str]:
     if not any(mark in text for mark in MARKS):
         return []
     # Path.glob wants the pattern apart from the folder that it starts in.
-    return sorted(name for name in glob.glob(text, recursive=True) if Path(name).is_file())  # noqa: PTH207
+    found = glob.glob(text, recursive=True)  # noqa: PTH207
+    files = sorted(name for name in found if Path(name).is_file())
+    # A glob of folders alone, year=202*, stands for what is in them.
+    return files or sorted(name for folder in found for name in _local_files(folder, suffixes))

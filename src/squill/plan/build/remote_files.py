@@ -36,8 +36,11 @@ def files_of(system: arrow_fs.FileSystem, inner: str, suffixes: Collection[str])
     if not any(mark in inner for mark in MARKS):
         return []
     fixed = re.split(r"[*?\[]", inner, maxsplit=1)[0].rpartition("/")[0]
-    pattern = _glob_pattern(inner.lstrip("/"))
-    return [path for path in _below(system, fixed) if pattern.fullmatch(path.lstrip("/"))]
+    below = _below(system, fixed)
+    pattern = _glob_pattern(inner.strip("/"))
+    files = [path for path in below if pattern.fullmatch(path.lstrip("/"))]
+    inside = _glob_pattern(inner.strip("/") + "/**/*")
+    return files or [path for path in below if inside.fullmatch(path.lstrip("/")) and _is_data(path, fixed, suffixes)]
 
 
 def _is_data(path: str, folder: str, suffixes: Collection[str]) -> bool:

@@ -11,8 +11,8 @@ import polars as pl
 
 from squill.errors import DurationError, PlanError, TimeTypeError
 from squill.plan.build.events import checked_disorder
-from squill.plan.build.file_columns import common_schema, given_schema
-from squill.plan.build.files import FORMATS, expand_paths, format_of, scan_files
+from squill.plan.build.file_columns import input_columns
+from squill.plan.build.files import FORMATS, expand_paths, format_of
 from squill.plan.dataset import Dataset, find_dataset
 from squill.plan.expressions import Expression, Scope, bind_one
 from squill.plan.node import Node
@@ -24,7 +24,7 @@ from squill.time import Duration, TimeType
 
 __all__ = [
     "FORMATS", "at_least_zero", "brought_source", "elsewhere_source", "file_source", "frame_source", "held_source",
-    "lifetime_of", "promises_of", "push_source", "scan_files", "stored_as", "stored_source", "table_source",
+    "lifetime_of", "promises_of", "push_source", "stored_as", "stored_source", "table_source",
     "to_frame", "wall_seconds",
 ]  # fmt: skip
 
@@ -266,9 +266,10 @@ def file_source(
     dataset = find_dataset(paths) if start is None and end is None and schema is None else None
     if dataset is not None:
         return stored_source(dataset, name, file_format, keep_time=keep_time, **promises)
-    files = expand_paths(paths)
+    found = expand_paths(paths)
+    files = tuple(file.path for file in found)
     chosen = format_of(files, file_format)
-    columns = common_schema(files, chosen) if schema is None else given_schema(schema, files, chosen, "scan")
+    columns, folder_columns = input_columns(found, chosen, schema, "scan")
     read = lifetime_of(columns, start, end, lifetime, "scan", keep_time=keep_time)
     built = FileSource(
         label=name or Path(files[0]).parent.name or "scan",
@@ -277,6 +278,7 @@ def file_source(
         promises=promises_of(columns, read, operator="scan", **promises),
         paths=files,
         format=chosen,
+        folder_columns=folder_columns,
     )
     if read is not None:
         built.schema.without_time_names("scan")

@@ -248,6 +248,13 @@ class FileSource(Source):
     """Of a split: what it reads of `paths`; None is all."""
     stored: Stored | None = None
     """Whose files they are, when they are a dataset of ours."""
+    folder_columns: tuple[str, ...] = ()
+    """Columns that no file holds: the folders that it is in tell them, `year=2024`."""
+
+    @cached_property
+    def file_columns(self) -> Schema:
+        """The columns that are in the files."""
+        return self.columns.only(name for name in self.columns if name not in self.folder_columns)
 
     @cached_property
     def schema(self) -> Schema:

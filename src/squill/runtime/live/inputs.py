@@ -20,7 +20,8 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.ingress_push import Feed
 from squill.errors import InternalError, PlanError, SourceReadError
-from squill.plan.build.files import FORMATS, scan_files
+from squill.plan.build.files import FORMATS
+from squill.plan.build.folder_columns import file_rows
 from squill.plan.build.locations import file_size, matching_files
 from squill.plan.fragments import Fragment, sources_of
 from squill.plan.live import Partitions, PushedRows, StoredRows, WatchedFolder
@@ -354,7 +355,7 @@ def _in_turns(source: FileSource) -> list[tuple[str, ...]]:
         return [source.paths]
     spans = []
     for path in source.paths:
-        times = scan_files(path, source.format, source.columns).select(
+        times = file_rows(source, path).select(
             low=pl.col(column).min(), high=pl.col(column).max(), nulls=pl.col(column).null_count()
         )
         low, high, nulls = times.collect().row(0)

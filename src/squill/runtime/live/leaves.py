@@ -265,7 +265,7 @@ def leaf_for(source: Source) -> Leaf:
 def _arrivals(source: Source) -> Iterator[Batch]:
     if isinstance(source, FileSource):
         for path in source.paths:
-            check_columns(path, source.format, source.columns, f"stream {source.label!r}")
+            check_columns(path, source.format, source.file_columns, f"stream {source.label!r}")
         if not source.paths:
             return
     for arrival in source_arrivals(source, DEFAULT_BATCH_ROWS):

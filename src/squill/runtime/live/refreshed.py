@@ -20,7 +20,8 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.operator import OperatorState
 from squill.errors import CheckpointError, SchemaChangedError
-from squill.plan.build.sources import file_source, scan_files
+from squill.plan.build.folder_columns import file_rows
+from squill.plan.build.sources import file_source
 from squill.plan.fragments import Fragment, sources_of
 from squill.plan.live import Refresh
 from squill.plan.nodes import FileSource
@@ -95,7 +96,7 @@ class RefreshedInput:
                 "bring the columns back and start again: the query goes on where it was.",
             )
         names = list(self._columns)
-        frames = [scan_files(path, source.format, source.columns).select(names).collect() for path in source.paths]
+        frames = [file_rows(source, path).select(names).collect() for path in source.paths]
         return pl.concat(frames) if frames else self._columns.empty_frame()
 
     def _keep(self, rows: pl.DataFrame, number: int, now: dt.datetime, time: int) -> Reading:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from squill.errors import InputError, LateEventError
-from squill.plan.build.sources import scan_files
+from squill.plan.build.folder_columns import file_rows
 from squill.plan.events import EndEdge, Point, Punctuation, StartEdge
 from squill.plan.nodes import EventsSource, FileSource, FrameSource, Source
 from squill.testing.reference.rows import Row, checked, identity, ticks_of, typed_frame
@@ -23,7 +23,7 @@ def frame_source(node: FrameSource) -> list[Row]:
 
 
 def file_source(node: FileSource) -> list[Row]:
-    files = [scan_files(path, node.format, node.columns).select(node.columns.names).collect() for path in node.paths]
+    files = [file_rows(node, path).select(node.columns.names).collect() for path in node.paths]
     frame = pl.concat(files)
     return _table(node, frame if node.predicate is None else frame.filter(node.predicate.expr))
 
