@@ -331,7 +331,11 @@ class ShardedStream:
         )
 
     def to_spark(self) -> Any:
-        """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows."""
+        """Return the answer as a Spark DataFrame; it is computed when Spark is asked for its rows.
+
+        So an error comes from Spark too, as its `PythonException`, at the end of whose text the error stands that
+        `collect()` would have raised: its name, the fragment, shard and operator, what was found, and the hint.
+        """
         return self._cluster.runtime.to_table(fragments_of(self._ready()))
 
     def batches(self) -> Iterator[pl.DataFrame]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from pyspark.errors import PythonException
 
 import squill as sq
 from squill.errors import ClusterError, ColumnNotFoundError, PlanError
@@ -82,11 +84,32 @@ def test_relational_dataframes_join(cluster: sq.Cluster) -> None:
     assert [tuple(row) for row in joined.to_spark().collect()] == [(2, "b", 5)]
 
 
-def test_error_reaches_who_asks_for_the_rows(cluster: sq.Cluster) -> None:
+def poisoned(_: object) -> dict[str, list[int]]:
+    raise ValueError("seven is poison")
+
+
+FAILING: dict[str, tuple[Callable[[sq.Stream], sq.Stream], str, str]] = {
+    "overflow": (
+        lambda s: s.with_duration(50).sum("x"),
+        r"NumericOverflowError: fragment 1, shard \d of 3, aggregate: .* the sum leaves the 64-bit range at time \d+",
+        "sum a Float64 or a Decimal instead",
+    ),
+    "function": (
+        lambda s: s.map_batches(poisoned, schema={"x": pl.Int64}),
+        r"UserFunctionError: fragment 1, shard \d of 3, map_batches: .* seven is poison; the first row was {'x': \d+}",
+        "the function must turn each row",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_error_reaches_who_asks_for_the_rows(cluster: sq.Cluster, name: str) -> None:
+    query, text, hint = FAILING[name]
     frame = {"t": list(range(100)), "x": [2**62] * 100}
-    table = cluster.from_frame(frame, start="t").query(lambda s: s.with_duration(50).sum("x")).to_spark()
-    with pytest.raises(Exception, match="the sum leaves the 64-bit range"):
-        table.count()
+    table = cluster.from_frame(frame, start="t").query(query).to_spark()
+    with pytest.raises(PythonException, match=rf"\nsquill.errors.{text}\nHint: {hint}") as caught:
+        table.collect()
+    assert "squill-error:" not in str(caught.value)
 
 
 def test_types_that_spark_has_not_become_wider(cluster: sq.Cluster) -> None:

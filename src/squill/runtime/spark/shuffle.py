@@ -153,6 +153,7 @@ def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts
     make_rows = partial(rows_of_answer, dumps(node), answer_types(empty))
     # Its rows may be asked for at any time, when files would be gone: everything goes through the shuffle.
     job, parcels = _job(as_frames(plan), CollectAnswer(), compression, hosts_of)
+    job = replace(job, is_table=True)
     return _answer_parcels(session, tables_of(plan), job, parcels).mapInArrow(make_rows, schema)
 
 

@@ -104,6 +104,7 @@ class ShuffleJob:
     ``answer``   what becomes of the rows of the last fragment.
     ``filling``  how many rows of filling each task of the last wave adds, so that the driver has the others at once.
     ``files``    the channels whose rows go by files, in `folder`.
+    ``is_table`` whether people ask Spark for the rows: they read an error's text, and nobody takes it out of there.
     """
 
     waves: tuple[tuple[Stage, ...], ...]
@@ -115,6 +116,7 @@ class ShuffleJob:
     filling: int = 0
     files: frozenset[int] = frozenset()
     folder: str = ""
+    is_table: bool = False
 
     def tasks(self, wave: int) -> int:
         return sum(stage.layout.machines for stage in self.waves[wave])
@@ -218,7 +220,7 @@ def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.Re
     for record in batches:
         for row in record.select(["kind", "data"]).to_pylist():
             if row["kind"] == ERROR:
-                raise carrying(pickle.loads(row["data"]))  # noqa: S301  (written by our own task)
+                raise pickle.loads(row["data"])  # noqa: S301  (written by our own task)
             if row["kind"] != ANSWER:
                 continue
             frame = spark_frame(result_frame(decode(pa.py_buffer(row["data"]), node.schema), node))
@@ -328,7 +330,9 @@ class _Task:
             task = self.job.task_of(self.wave, self.stage, self.shards[0])
             place = {"wave": DRIVER, "target": 0, "place": self.wave, "sender": task}
             return parcel(kind=ERROR, data=pickle.dumps(failure), **place)
-        raise carrying(failure) if isinstance(failure, Exception) else failure
+        if isinstance(failure, Exception) and not self.job.is_table:
+            raise carrying(failure)
+        raise failure.with_traceback(None)
 
     # -- what comes in ------------------------------------------------------------------------------------
 
