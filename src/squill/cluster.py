@@ -99,7 +99,8 @@ class Cluster:
     ) -> ShardedStream:
         """Return the rows of a table, whose blocks go to `shards` shards in turn; see `squill.from_frame`.
 
-        Rows of equal `packed=` columns stay on one shard.
+        Rows of equal `packed=` columns stay on one shard, so that a query by them needs no `redistribute()`; rows that
+        break this promise are an error, also where they would be on several shards, unless `trust=True`.
         """
         stream = ingest.from_frame(
             frame,
@@ -139,7 +140,9 @@ class Cluster:
 
         Parquet is cut between row groups, ipc between record batches, csv and ndjson between lines, but for csv
         files that hold quotation marks, which are not cut; nor are files of a source with `packed=` columns, of
-        which equal keys stay on one shard. A dataset, as `to_storage` writes it, comes with its key, on as many
+        which equal keys stay on one shard; that no key is in files of two shards is looked up before, by reading these
+        columns, unless `trust=True`. `sorted_by=` and `unique=` are checked within what each shard reads, since no plan
+        needs more of them. A dataset, as `to_storage` writes it, comes with its key, on as many
         shards as it was written by unless `shards` says otherwise.
 
         Beside live inputs a stored one is read once; a table without times is read again every `refresh`, such as

@@ -20,6 +20,7 @@ from squill.plan.build.folder_columns import file_rows, paths_to_read
 from squill.plan.build.locations import file_size, read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.runtime.hosts import Nearby, dealt_by_host
+from squill.runtime.packed_keys import check_packed_files
 from squill.runtime.shares import dealt, neighbours
 
 __all__ = ["PART_ROWS", "split_files"]
@@ -45,7 +46,9 @@ def split_files(
 ) -> list[list[FilePart]]:
     """Return the parts of each shard; the `machines` that they are on, as many on each, do not wait for each other."""
     if source.promises.packed:
-        return _whole_files(source, shards)
+        whole = _whole_files(source, shards)
+        check_packed_files(source, [[part.path for part in parts] for parts in whole])
+        return whole
     parts = _parts(source, shards)
     if source.lifetime is not None and not source.promises.sorted_by:
         parts.sort(key=lambda item: item[0].low)

@@ -24,6 +24,7 @@ from squill.plan.rebuild import substitute
 from squill.plan.stages import Stage
 from squill.runtime.file_splits import split_files
 from squill.runtime.hosts import HostsOf, Nearby
+from squill.runtime.packed_keys import check_packed_files, check_packed_frame
 from squill.runtime.progress_splits import split_progress
 from squill.runtime.shares import dealt, neighbours, split_rows
 
@@ -58,7 +59,9 @@ def splits_of(source: Source, shards: int, nearby: Nearby | None = None, machine
         return [_part_of_frame(source, ranges) for ranges in _ranges_of_frame(source, shards)]
     if isinstance(source, FileSource) and source.stored is not None and source.stored.shards == shards:
         owned = list(zip(source.paths, source.stored.shard_of, strict=True))
-        parts_of = [[FilePart(path) for path, owner in owned if owner == shard] for shard in range(shards)]
+        paths_of = [[path for path, owner in owned if owner == shard] for shard in range(shards)]
+        check_packed_files(source, paths_of)
+        parts_of = [list(map(FilePart, paths)) for paths in paths_of]
         return [_part_of_files(source, parts, nearby) for parts in parts_of]
     if isinstance(source, FileSource):
         return [_part_of_files(source, parts, nearby) for parts in split_files(source, shards, nearby, machines)]
@@ -121,6 +124,7 @@ def _ranges_of_frame(source: FrameSource, shards: int) -> list[list[tuple[int, i
     if not source.promises.packed:
         dealt_out = [blocks[shard::shards] for shard in range(shards)]
     else:
+        check_packed_frame(source)
         cuts = sorted({0, rows, *(key_begin(source.frame, source.promises.packed, low) for low, _ in blocks)})
         blocks = list(pairwise(cuts))
         sizes = [high - low for low, high in blocks]
