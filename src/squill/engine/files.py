@@ -90,7 +90,9 @@ def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
     reader = RowReader(source)
     pieces = pieces_of(source)
     known = list(zip(pieces, earliest_later([piece.low for piece in pieces]), strict=True))
-    for stretch in _stretches(known, is_counted=source.predicate is None):
+    # Only where parts are counted in rows, and all are kept, do rows tell how many parts have been read.
+    is_counted = source.predicate is None and UNITS[source.format] == "rows"
+    for stretch in _stretches(known, is_counted=is_counted):
         whole = reduce(FilePart.joined, [piece for piece, _ in stretch])
         _begin(reader, source, whole)
         ends = list(accumulate(piece.size or 0 for piece, _ in stretch))
@@ -100,7 +102,7 @@ def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
             yield held, until
             held = reader.read(_columns(frame), frame.height)
             rows += frame.height
-            read = bisect_right(ends, rows) if source.predicate is None and ends[-1] else 0
+            read = bisect_right(ends, rows) if is_counted and ends[-1] else 0
             until = stretch[read - 1][1] if read else MINUS_INFINITY
         yield held, stretch[-1][1]
 
@@ -108,7 +110,7 @@ def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
 def _stretches(pieces: Sequence[tuple[FilePart, int]], *, is_counted: bool) -> Iterator[Sequence[tuple[FilePart, int]]]:
     """Yield pieces that are read at once, as this takes a third less: neighbours in a file and in time.
 
-    Where a filter drops rows their number does not tell which piece they are of: then each is read for itself.
+    Where the number of rows does not tell which piece they are of (`is_counted`), each is read for itself.
     """
     begin = 0
     for number in range(1, len(pieces) + 1):
