@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import os
 import shutil
 import socket
@@ -112,7 +113,7 @@ def _check_target(target: Path, mode: str, operator: str) -> None:
 def _remove_left_behind(target: Path) -> None:
     """Remove hidden folders whose process, on this host, is no more."""
     host = socket.gethostname()
-    for folder in target.parent.glob(f".{target.name}.{host}.*{SUFFIX}"):
+    for folder in target.parent.glob(f".{glob.escape(target.name)}.{host}.*{SUFFIX}"):
         pid = folder.name.removesuffix(SUFFIX).split(".")[-2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -120,7 +121,7 @@ def _remove_left_behind(target: Path) -> None:
 
 def remove_left_by(run_id: str, target: Path) -> None:
     """Remove the hidden folders of dead drivers of a run, of which one at most lives: wherever that was."""
-    for folder in target.parent.glob(f".{target.name}.*.{run_id}{SUFFIX}"):
+    for folder in target.parent.glob(f".{glob.escape(target.name)}.*.{run_id}{SUFFIX}"):
         shutil.rmtree(folder, ignore_errors=True)
 
 

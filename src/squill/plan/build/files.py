@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from squill.plan.schema import Schema
 
 __all__ = [
     "FORMATS", "TYPED", "FoundFile", "changed_type", "check_columns", "common_type", "compare_columns", "expand_paths",
-    "file_schema", "first_line", "format_of", "scan_files", "unreadable", "unreadable_hint",
+    "file_schema", "first_line", "format_of", "read_stored", "scan_files", "unreadable", "unreadable_hint",
 ]  # fmt: skip
 
 FORMATS = {
@@ -96,9 +97,15 @@ def scan_files(path: str | io.BytesIO, file_format: str, schema: Schema | None =
         case "csv":
             return _scan_csv(path, schema)
         case "ndjson":
-            return pl.scan_ndjson(path, schema=types)
+            # It alone of Polars' readers cannot be told that a name is no glob: a[1].ndjson would be read as a1.ndjson.
+            return pl.scan_ndjson(glob.escape(path) if isinstance(path, str) else path, schema=types)
         case _:
             return pl.scan_ipc(path, glob=False)
+
+
+def read_stored(path: Path, file_format: str = "ipc") -> pl.DataFrame:
+    """Return the rows of a file of ours; `pl.read_ipc` would take a folder called [1] for a glob."""
+    return scan_files(str(path), file_format).collect()
 
 
 def _scan_csv(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:

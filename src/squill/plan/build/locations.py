@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -174,10 +174,20 @@ def is_listed(below: PurePath) -> bool:
     return not any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in below.parts)
 
 
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder and in those below it, also where links lead to, but never below itself."""
+    for base, folders, names in os.walk(folder, followlinks=True):
+        here = Path(base)
+        links = (name for name in folders if (here / name).is_symlink())
+        around = {name for name in links if here.resolve().is_relative_to((here / name).resolve())}
+        folders[:] = [name for name in folders if name not in around]
+        yield from (here / name for name in names)
+
+
 def _local_files(text: str, suffixes: Collection[str]) -> list[str]:
     path = Path(text)
     if path.is_dir():
-        shown = (file for file in path.rglob("*") if is_listed(file.relative_to(path)))
+        shown = (file for file in _files_below(path) if is_listed(file.relative_to(path)))
         return sorted(str(file) for file in shown if suffix_of(file) in suffixes and file.is_file())
     if path.is_file():
         return [text]

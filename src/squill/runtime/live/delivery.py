@@ -10,6 +10,7 @@ import polars as pl
 
 from squill.engine.batch import Batch
 from squill.errors import SquillError
+from squill.plan.build.files import read_stored
 from squill.plan.node import Node
 from squill.runtime.live.host import answer_frame
 from squill.runtime.live.log import Commit
@@ -43,7 +44,7 @@ class Delivery:
         if rows:
             frame = answer_frame(_in_order(rows, self._emit), self._node, self._emit)
         elif held:
-            frame = _frame_in_order([pl.read_ipc(path) for path in held], self._emit)
+            frame = _frame_in_order([read_stored(path) for path in held], self._emit)
         if frame is not None:
             self.last_frame = frame
             self._try(commit.number, frame)

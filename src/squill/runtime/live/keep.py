@@ -9,6 +9,7 @@ import polars as pl
 
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
+from squill.plan.build.files import read_stored
 from squill.plan.build.refresh import with_refreshed
 from squill.plan.fragments import fragments_of
 from squill.plan.node import Node
@@ -65,7 +66,7 @@ def _receipts(root: Node, folder: Path, file_format: str) -> Iterator[Receipt]:
             empty = result_frame(Batch.empty(dict(root.schema)), root)
             _ = empty.write_parquet(files[0]) if file_format == "parquet" else empty.write_ipc(files[0])
         for turn, file in enumerate(files):
-            frame = pl.read_parquet(file) if file_format == "parquet" else pl.read_ipc(file)
+            frame = read_stored(file, file_format)
             note = WrittenFile(
                 path=str(file),
                 rows=frame.height,

@@ -20,6 +20,7 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.operator import OperatorState
 from squill.errors import CheckpointError, SchemaChangedError
+from squill.plan.build.files import read_stored
 from squill.plan.build.folder_columns import file_rows
 from squill.plan.build.sources import file_source
 from squill.plan.fragments import Fragment, sources_of
@@ -200,7 +201,7 @@ class RefreshPortion:
 
 def _read(path: Path) -> pl.DataFrame:
     try:
-        return pl.read_ipc(path)
+        return read_stored(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise CheckpointError(
             f"start: the reading {str(path)!r} of a table is gone or damaged: {error}",

@@ -18,6 +18,7 @@ import polars as pl
 
 from squill.engine.arrow_form import arrow_table
 from squill.errors import ClusterError, PlanError, UserFunctionError
+from squill.plan.build.files import read_stored
 from squill.plan.build.locations import written_path
 from squill.plan.sinks import SUFFIXES, Folder, Table
 from squill.runtime.live.orders import OutputOrder
@@ -101,8 +102,7 @@ class FolderSink(Sink):
     def rows(self) -> pl.DataFrame:
         """Return all that is there, in the order of the epochs."""
         files = sorted(self._path.glob(f"*{self._suffix}"))
-        read = pl.read_parquet if self._format == "parquet" else pl.read_ipc
-        return pl.concat([read(file) for file in files]) if files else pl.DataFrame()
+        return pl.concat([read_stored(file, self._format) for file in files]) if files else pl.DataFrame()
 
     def order(self, epoch: int, answers: Path | None) -> OutputOrder | None:
         return OutputOrder(folder=str(self._path), format=self._format, stem=f"{epoch:08}")

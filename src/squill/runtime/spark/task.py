@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -26,6 +25,7 @@ from squill.exchange.flow import Halted
 from squill.exchange.merge import merge_runs
 from squill.exchange.scatter import Outbox
 from squill.exchange.segments import MANIFEST, Run, SegmentWriter, read_run, runs_for
+from squill.plan.build.files import read_stored
 from squill.plan.fragments import Channel, Fragment, sources_of
 from squill.plan.nodes import FrameSource
 from squill.plan.nodes.movement import ShardInput
@@ -186,7 +186,7 @@ class TaskPorts:
         split, path = self._job.splits[self._fragment.number, leaf][self._shard]
         if path is not None:
             assert isinstance(split, FrameSource)
-            split = replace(split, frame=pl.read_ipc(path))
+            split = replace(split, frame=read_stored(Path(path)))
         return BatchInbox(read_split(split, rows_per_batch(self._fragment.root)))
 
     def outbox(self, channel: Channel) -> Outbox:
