@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,23 @@ def test_a_schema_says_what_is_read_and_of_which_type(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "a.ndjson", schema={"t": pl.Int32, "late": pl.String})[-1] == (150, 151, "7")
     found = rows_of(tmp_path / "b.csv", schema={"t": pl.Date, "x": pl.String})
     assert found == [(dt.date(2020, 1, 2), dt.date(2020, 1, 3), "007")]
+
+
+def test_a_schema_may_name_types_that_polars_reads_in_two_steps(tmp_path: Path) -> None:
+    written(tmp_path, a_ndjson='{"t": 1, "i": 3, "u": 4, "d": 1.25}\n{"t": 2, "d": "2.5"}\n')
+    schema = {"t": pl.UInt16, "i": pl.Int8, "u": pl.UInt8, "d": pl.Decimal(10, 2)}
+    assert rows_of(tmp_path, schema=schema) == [(1, 2, 3, 4, Decimal("1.25")), (2, 3, None, None, Decimal("2.50"))]
+    (tmp_path / "a.ndjson").write_text('{"t": 1, "i": 300}\n')
+    with pytest.raises(SourceReadError, match=r"a.ndjson' cannot be read .*: conversion from `i64` to `i8` failed"):
+        sq.scan(tmp_path, start="t", schema=schema).collect()
+    with pytest.raises(PlanError, match="column 'i' is Time, which is not read from ndjson"):
+        sq.scan(tmp_path, start="t", schema={"t": pl.Int64, "i": pl.Time})
+
+
+def test_times_in_json_are_read_as_the_schema_says(tmp_path: Path) -> None:
+    written(tmp_path, a_ndjson='{"t": "2024-01-02T03:04:05Z"}\n')
+    found = rows_of(tmp_path, schema={"t": pl.Datetime("ms", "UTC")})
+    assert found[0][0] == dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
 
 def test_a_value_that_the_schema_does_not_hold_is_an_error(tmp_path: Path) -> None:

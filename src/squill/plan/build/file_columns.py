@@ -20,10 +20,12 @@ from squill.errors import PlanError, SchemaChangedError, SourceReadError
 from squill.plan.build.files import TYPED, FoundFile, common_type, compare_columns, file_schema, scan_files, unreadable
 from squill.plan.build.folder_columns import folder_schema
 from squill.plan.build.locations import is_compressed, open_file, read_errors
+from squill.plan.nodes import FileSource
 from squill.plan.schema import Schema, require_type
 
-__all__ = ["given_schema", "input_columns"]
+__all__ = ["check_columns", "given_schema", "input_columns"]
 
+NOT_IN_JSON = (pl.Time, pl.Duration, pl.Binary, pl.Object)
 SAMPLE_ROWS = 100
 """So many rows of a csv file Polars guesses types from."""
 BLOCK_BYTES = 8 << 20
@@ -35,9 +37,9 @@ def input_columns(
 ) -> tuple[Schema, tuple[str, ...]]:
     """Return the columns of an input, given by the user or found, and those of them that the folders tell.
 
-    With `first_only` the first file speaks for all, as where more files will come.
+    With `first_only` the first file that has rows speaks for all, as where more files will come.
     """
-    looked_at = files[:1] if first_only else files
+    looked_at = _first_with_rows(files, file_format) if first_only else files
     folders = folder_schema(looked_at)
     paths = [found.path for found in looked_at]
     if given is not None:
@@ -47,6 +49,19 @@ def input_columns(
     own = common_schema(paths, file_format)
     told = folders.only(name for name in folders if name not in own)
     return Schema({**own, **told}), told.names
+
+
+def _first_with_rows(files: Sequence[FoundFile], file_format: str) -> Sequence[FoundFile]:
+    if file_format in TYPED:
+        return files[:1]
+    return [next((found for found in files if _has_rows(found.path, file_format)), *files[:1])] if files else []
+
+
+def _has_rows(path: str, file_format: str) -> bool:
+    try:
+        return scan_files(path, file_format).head(1).collect().height > 0
+    except read_errors():
+        return False
 
 
 def common_schema(files: Sequence[str], file_format: str) -> Schema:
@@ -75,6 +90,12 @@ def _check_given(columns: Schema, files: Sequence[str], file_format: str, operat
             f"{operator}: schema= is given, but {file_format} files say the types of their columns",
             "leave it out, and cast where you need another type: with_columns(pl.col(…).cast(…)).",
         )
+    for name, dtype in columns.items():
+        if file_format == "ndjson" and isinstance(dtype, NOT_IN_JSON):
+            raise PlanError(
+                f"{operator}: column {name!r} is {dtype}, which is not read from ndjson",
+                "read it as pl.String or pl.Int64, and convert it: with_columns(…).",
+            )
     if file_format == "csv":
         for path in files:
             found = file_schema(path, file_format)
@@ -85,6 +106,28 @@ def _check_given(columns: Schema, files: Sequence[str], file_format: str, operat
                     f"its columns are: {', '.join(found)}",
                     "leave the column out of schema=, or mend the file.",
                 )
+
+
+def check_columns(path: str, source: FileSource, where: str) -> None:
+    """Raise unless a file that came later has the columns of its input: of typed ones all, else no others.
+
+    What the columns of a file without types hold is seen when it is read; a column more would be lost without a word,
+    unless the user has said which to take.
+    """
+    columns, file_format = source.file_columns, source.format
+    if file_format not in TYPED and source.is_given:
+        return
+    found = (_fields_of(path) if file_format == "ndjson" else file_schema(path, file_format)) or Schema()
+    for name in [*(columns if file_format in TYPED else ()), *found]:
+        if name in columns and file_format not in TYPED:
+            continue
+        if found.get(name) != columns.get(name):
+            shown = [str(schema[name]) if name in schema else "not there" for schema in (found, columns)]
+            say = "" if file_format in TYPED else "say which to take, stream(…, schema={…}), or "
+            raise SchemaChangedError(
+                f"{where}: column {name!r} is {shown[0]} in {path!r}; in this input it is {shown[1]}",
+                f"files of one input have the same columns; {say}mend the file, or remove it, and start again.",
+            )
 
 
 def _empty(files: Sequence[str]) -> SourceReadError:
@@ -121,13 +164,18 @@ def _with_values(path: str, names: set[str]) -> set[str]:
 
 
 def _all_fields(files: Sequence[str]) -> Schema:
+    found = _fields_of(*files)
+    if not found:
+        raise _empty(files)
+    return found
+
+
+def _fields_of(*files: str) -> Schema:
     types: dict[str, pl.DataType] = {}
     told_by: dict[str, str] = {}
     for path, found in _looked_at(files):
         for name, dtype in found.items():
             types[name] = _both(name, (told_by.setdefault(name, path), types.get(name, dtype)), (path, dtype))
-    if not types:
-        raise _empty(files)
     return Schema(types)
 
 

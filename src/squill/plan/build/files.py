@@ -16,7 +16,7 @@ from squill.plan.build.locations import folders_below, is_local, matching_files,
 from squill.plan.schema import Schema
 
 __all__ = [
-    "FORMATS", "TYPED", "FoundFile", "changed_type", "check_columns", "common_type", "compare_columns", "expand_paths",
+    "FORMATS", "TYPED", "FoundFile", "changed_type", "common_type", "compare_columns", "expand_paths",
     "file_schema", "first_line", "format_of", "read_stored", "scan_files", "unreadable", "unreadable_hint",
 ]  # fmt: skip
 
@@ -26,6 +26,11 @@ FORMATS = {
 }  # fmt: skip
 TYPED = ("parquet", "ipc")
 """Formats that store types; in the others they are guessed from the first values."""
+
+READ_AS: dict[type[pl.DataType], type[pl.DataType]] = {
+    **dict.fromkeys((pl.Int8, pl.Int16, pl.UInt8, pl.UInt16), pl.Int64), pl.Decimal: pl.String,
+}  # fmt: skip
+"""Types that Polars does not read from ndjson by itself: it panics, or refuses them."""
 
 PATHS_HINT = 'give a file, a folder, a glob like "clicks/*.parquet", or a list of these.'
 
@@ -90,17 +95,25 @@ def scan_files(path: str | io.BytesIO, file_format: str, schema: Schema | None =
     if isinstance(path, str) and not is_local(path):
         with open_file(path) as file:
             path = io.BytesIO(file.read())
-    types = None if schema is None else dict(schema)
     match file_format:
         case "parquet":
             return pl.scan_parquet(path, glob=False)
         case "csv":
             return _scan_csv(path, schema)
         case "ndjson":
-            # It alone of Polars' readers cannot be told that a name is no glob: a[1].ndjson would be read as a1.ndjson.
-            return pl.scan_ndjson(glob.escape(path) if isinstance(path, str) else path, schema=types)
+            return _scan_ndjson(path, schema)
         case _:
             return pl.scan_ipc(path, glob=False)
+
+
+def _scan_ndjson(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:
+    # It alone of Polars' readers cannot be told that a name is no glob: a[1].ndjson would be read as a1.ndjson.
+    source = glob.escape(path) if isinstance(path, str) else path
+    if schema is None:
+        return pl.scan_ndjson(source)
+    narrow = {name: READ_AS[type(dtype)] for name, dtype in schema.items() if type(dtype) in READ_AS}
+    lazy = pl.scan_ndjson(source, schema={**schema, **narrow})
+    return lazy.cast({name: schema[name] for name in narrow}) if narrow else lazy
 
 
 def read_stored(path: Path, file_format: str = "ipc") -> pl.DataFrame:
@@ -120,20 +133,6 @@ def _scan_csv(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:
     return lazy
 
 
-def check_columns(path: str, file_format: str, columns: Schema, where: str) -> None:
-    """Raise unless a file that came later has these columns, of these types; where types are guessed, Polars does."""
-    if file_format not in TYPED:
-        return
-    found = file_schema(path, file_format) or Schema()
-    for name in [*columns, *found]:
-        if found.get(name) != columns.get(name):
-            shown = [str(schema[name]) if name in schema else "not there" for schema in (found, columns)]
-            raise SchemaChangedError(
-                f"{where}: column {name!r} is {shown[0]} in {path!r}; in this input it is {shown[1]}",
-                "files of one input have the same columns; mend the file, or remove it, and start again.",
-            )
-
-
 def changed_type(columns: Schema, path: str, file_format: str) -> SchemaChangedError | None:
     """Return the error for a file whose values do not fit the columns of its input, if that can be told."""
     try:
@@ -143,9 +142,18 @@ def changed_type(columns: Schema, path: str, file_format: str) -> SchemaChangedE
     for name, dtype in columns.items():
         if name not in found and file_format != "ndjson":
             return _changed(name, found, columns, path, file_format)
-        if name in found and common_type(found[name], dtype) != dtype:
+        if name in found and not _may_fit(found[name], dtype):
             return _changed(name, found, columns, path, file_format)
     return None
+
+
+def _may_fit(guessed: pl.DataType, dtype: pl.DataType) -> bool:
+    """Whether values of a guessed type may be of the other, so that the column is not to blame."""
+    if common_type(guessed, dtype) == dtype or isinstance(dtype, pl.Decimal):
+        return True
+    if isinstance(guessed, pl.String):
+        return dtype.is_temporal() or isinstance(dtype, (pl.Categorical, pl.Enum))
+    return guessed.is_integer() and dtype.is_integer()
 
 
 def _changed(name: str, found: Schema, columns: Schema, path: str, file_format: str) -> SchemaChangedError:

@@ -53,7 +53,7 @@ def folder_source(
     chosen = format_of([found.path for found in files] or (text,), file_format)
     columns, folder_columns = input_columns(files, chosen, schema, OPERATOR, first_only=True)
     live = WatchedFolder(path=str(Path(text).resolve()), files_per_epoch=files_per_epoch)
-    return _built(live, columns, chosen, name or Path(text).name, folder_columns=folder_columns, **times)
+    return _built(live, columns, chosen, name or Path(text).name, folder_columns, is_given=schema is not None, **times)
 
 
 def partitions_source(
@@ -137,8 +137,9 @@ def _built(
     columns: Schema,
     file_format: str,
     label: str,
-    *,
     folder_columns: tuple[str, ...] = (),
+    *,
+    is_given: bool = False,
     start: object,
     end: object,
     lifetime: str,
@@ -158,6 +159,7 @@ def _built(
         paths=(),
         format=file_format,
         folder_columns=folder_columns,
+        is_given=is_given,
         live=live,
         live_id=id(live),
         disorder=checked_disorder(disorder, TimeType.of(read.start.dtype, read.start.name), OPERATOR),

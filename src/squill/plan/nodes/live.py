@@ -20,7 +20,7 @@ class LiveSource(FileSource):
     """
 
     # What is late is told by the clock of the checkpoint, whatever becomes of it and however long is waited now.
-    may_change: ClassVar[tuple[str, ...]] = ("disorder", "keep_late", "idle_after")
+    may_change: ClassVar[tuple[str, ...]] = ("disorder", "keep_late", "idle_after", "is_given")
 
     live: Any = field(compare=False)
     live_id: int

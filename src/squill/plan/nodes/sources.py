@@ -250,6 +250,8 @@ class FileSource(Source):
     """Whose files they are, when they are a dataset of ours."""
     folder_columns: tuple[str, ...] = ()
     """Columns that no file holds: the folders that it is in tell them, `year=2024`."""
+    is_given: bool = field(default=False, compare=False)
+    """Whether the user has said which columns to read."""
 
     @cached_property
     def file_columns(self) -> Schema:

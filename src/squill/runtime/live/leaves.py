@@ -21,7 +21,7 @@ from squill.engine.run import source_arrivals
 from squill.engine.time_queue import TimeQueue
 from squill.errors import InputError, InternalError, UserFunctionError
 from squill.exchange.merge import merge_runs
-from squill.plan.build.files import check_columns
+from squill.plan.build.file_columns import check_columns
 from squill.plan.build.sources import to_frame
 from squill.plan.live import Partitions
 from squill.plan.nodes import FileSource, FrameSource, Source
@@ -265,7 +265,7 @@ def leaf_for(source: Source) -> Leaf:
 def _arrivals(source: Source) -> Iterator[Batch]:
     if isinstance(source, FileSource):
         for path in source.paths:
-            check_columns(path, source.format, source.file_columns, f"stream {source.label!r}")
+            check_columns(path, source, f"stream {source.label!r}")
         if not source.paths:
             return
     for arrival in source_arrivals(source, DEFAULT_BATCH_ROWS):

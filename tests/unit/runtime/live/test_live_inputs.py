@@ -192,6 +192,22 @@ def test_values_of_another_type_in_text_are_an_error(
     assert starts(until_now(query, tmp_path, complete=True)) == [1, 5]
 
 
+@pytest.mark.parametrize(("format_", "first", "later"), [("csv", "t,x\n1,2\n", "t,x,y\n5,3,9\n"),
+    ("ndjson", '{"t":1,"x":2}\n', '{"t":5,"x":3}\n' * 150 + '{"t":5,"y":9}\n')])  # fmt: skip
+def test_a_column_more_in_text_is_an_error_unless_the_columns_are_said(
+    format_: str, first: str, later: str, cluster: sq.Cluster, folder: Path, tmp_path: Path
+) -> None:
+    (folder / f"a.{format_}").write_text("")
+    (folder / f"b.{format_}").write_text(first)
+    until_now(cluster.stream(folder, start="t"), tmp_path)
+    (folder / f"c.{format_}").write_text(later)
+    more = rf"column 'y' is Int64 in '.*c\.{format_}'; in this input it is not there\nHint: .*schema="
+    with pytest.raises(SchemaChangedError, match=more):
+        until_now(cluster.stream(folder, start="t"), tmp_path)
+    said = cluster.stream(folder, start="t", schema=SCHEMA, format=format_)
+    assert set(starts(until_now(said, tmp_path, complete=True))) == {1, 5}
+
+
 def test_time_that_goes_back_is_an_error_under_throw(cluster: sq.Cluster, folder: Path, tmp_path: Path) -> None:
     write(folder / "a.parquet", 20)
     query = stream(cluster, folder)
