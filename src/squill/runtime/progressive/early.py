@@ -92,7 +92,7 @@ class EarlyAnswer:
                     f"provenance: {name!r} is {row[name]!r}, but the column is {shown[name]}",
                     "give a row as early.frame.rows(named=True) has it.",
                 )
-        if not rows_like(self.frame, row).height:
+        if not rows_like(self.frame, row).any():
             raise PlanError(
                 f"provenance: the answer has no row {dict(row)!r}", "give one of early.frame.rows(named=True)."
             )

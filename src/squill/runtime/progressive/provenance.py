@@ -8,7 +8,7 @@ the rows of its key; where the values do not say which input rows they came from
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -17,6 +17,7 @@ from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
 from squill.engine.progress.points import points_of
 from squill.errors import UnsupportedOperatorError
 from squill.plan.build.progress import ProgressInput
+from squill.plan.expressions import Expression
 from squill.plan.node import Node
 from squill.plan.nodes import (
     Aggregate,
@@ -36,7 +37,6 @@ from squill.plan.nodes.movement import Move, Split
 
 __all__ = ["ProvenanceOf", "rows_like"]
 
-ROW = "__squill_row__"
 Values = Mapping[str, Any]
 
 
@@ -74,11 +74,28 @@ def _alive(item: ProgressInput, coarsen: int, progress: int) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def rows_like(frame: pl.DataFrame, values: Values) -> pl.DataFrame:
-    """Return the rows that have these values; null is equal to null."""
+def rows_like(frame: pl.DataFrame, values: Values) -> pl.Series:
+    """Return of each row whether it has these values; null is equal to null."""
+    like = pl.repeat(True, frame.height, eager=True)
     for name, value in values.items():
-        frame = frame.filter(pl.col(name).eq_missing(pl.lit(value, frame.schema[name])))
-    return frame
+        like &= frame.select(pl.col(name).eq_missing(pl.lit(value, frame.schema[name]))).to_series()
+    return like
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What becomes of rows of one source, each by itself: `numbers` are their places in it, beside the frame."""
+
+    source: Source
+    frame: pl.DataFrame
+    numbers: pl.Series
+
+    def where(self, predicate: Expression) -> _Rows:
+        # One value may stand for all rows.
+        return self.only(rows_like(self.frame, {}) & self.frame.select(predicate.expr).to_series())
+
+    def only(self, kept: pl.Series) -> _Rows:
+        return replace(self, frame=self.frame.filter(kept), numbers=self.numbers.filter(kept))
 
 
 class _Search:
@@ -99,8 +116,8 @@ class _Search:
         """
         plain = self._row_by_row(node)
         if plain is not None:
-            source, frame = plain
-            self._rows[id(source)].update(rows_like(frame, values)[ROW].to_list())
+            like = rows_like(plain.frame, values)
+            self._rows[id(plain.source)].update(plain.only(like).numbers.to_list())
             return
         match node:
             case Where() | Distinct() | Split() | Move() | Chop():
@@ -137,23 +154,23 @@ class _Search:
         if not (isinstance(node, Exists) and node.negated):
             self.behind(node.right, right)
 
-    def _row_by_row(self, node: Node) -> tuple[Source, pl.DataFrame] | None:
-        """Return what a node that handles each row of one source by itself makes of it, with the rows' numbers."""
+    def _row_by_row(self, node: Node) -> _Rows | None:
+        """Return what a node that handles each row of one source by itself makes of it."""
         if isinstance(node, Source):
-            frame = self._alive[id(node)].with_row_index(ROW)
+            frame = self._alive[id(node)]
+            rows = _Rows(node, frame, pl.int_range(frame.height, eager=True))
             predicate = node.predicate if isinstance(node, (FrameSource, FileSource)) else None
-            return node, frame if predicate is None else frame.filter(predicate.expr)
+            return rows if predicate is None else rows.where(predicate)
         if not isinstance(node, (Where, Select, Split, Move)):
             return None
         before = self._row_by_row(node.parent)
-        if before is None:
-            return None
-        source, frame = before
+        if before is None or isinstance(node, (Split, Move)):
+            return before
         if isinstance(node, Where):
-            return source, frame.filter(node.predicate.expr)
-        if isinstance(node, Select):
-            return source, frame.select(ROW, *(item.expr.alias(item.name) for item in node.columns))
-        return before
+            return before.where(node.predicate)
+        # Beside a column that is there, so that what names none has as many rows.
+        named = [item.expr.alias(item.name) for item in node.columns]
+        return replace(before, frame=before.frame.with_columns(named).select(item.name for item in node.columns))
 
 
 def _known(node: Node, keys: tuple[str, ...], values: Values) -> dict[str, Any]:

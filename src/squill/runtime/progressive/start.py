@@ -33,6 +33,7 @@ from squill.runtime.progressive.on_shards import on_shards
 from squill.runtime.progressive.points import Counted
 from squill.runtime.progressive.provenance import ProvenanceOf
 from squill.runtime.progressive.status import Watch
+from squill.runtime.progressive.store import DIFF
 from squill.runtime.progressive.temporal import by_steps
 from squill.runtime.progressive.whole import whole_answer
 from squill.runtime.runtime import Runtime
@@ -86,12 +87,18 @@ def start_progressive(
         # Before columns that nobody else needs are left out.
         root = with_intervals(root, inputs_of(root, assignment), step)
     node = rewrite(root)
+    _check_name(node.schema)
     inputs = inputs_of(node, assignment)
     _check_points(inputs)
     if all(item.source.lifetime is None for item in inputs):
         promised = partial(_check_promised, promised_together(inputs), runtime, spread)
         return _relational(node, inputs, step, checked, runtime, sharded, promised, ha=ha)
     return _temporal(node, inputs, step, checked, runtime, sharded)
+
+
+def _check_name(answer: Schema) -> None:
+    if DIFF in answer:
+        raise PlanError(f"progressive: there is a column {DIFF!r} already, where changes are counted", "rename it.")
 
 
 def _check_points(inputs: list[ProgressInput]) -> None:
