@@ -78,11 +78,19 @@ def test_tasks_read_what_is_stored_in_the_order_of_progress(
         )
 
 
-def test_a_query_over_time_runs_step_by_step(spark_cluster: sq.Cluster) -> None:
-    events = sq.from_frame({"t": [1, 2, 5, 9], "user": [1, 2, 1, 2]}, start="t")
-    query = events.group_apply("user", lambda user: user.session_window(5).count())
-    given = sq.progress.hashed("user", steps=2)
-    assert shown(query.progressive(given, on=spark_cluster)) == shown(query.progressive(given))
+def test_a_query_over_time_is_one_job(spark_cluster: sq.Cluster) -> None:
+    scheduler = session_of(spark_cluster).sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.numTotalJobs()
+    assert len(shown(QUERIES["over time"]().progressive(BY_USER, on=spark_cluster))) == 7
+    assert scheduler.numTotalJobs() == before + 1
+
+
+def test_leaving_the_loop_of_a_query_over_time_leaves_nothing(spark_cluster: sq.Cluster) -> None:
+    before = set(threading.enumerate())
+    for early in QUERIES["over time"]().progressive(sq.progress.hashed("user", 90), on=spark_cluster):
+        assert early.progress == 0
+        break
+    assert_nothing_runs(spark_cluster, before)
 
 
 def test_leaving_the_loop_leaves_nothing(spark_cluster: sq.Cluster, spark_folder: Path) -> None:

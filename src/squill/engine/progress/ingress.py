@@ -23,6 +23,7 @@ from squill.engine.progress.points import Piece, points_of
 from squill.engine.progress.splits import numbered_splits
 from squill.engine.progress.stored import stored_batches
 from squill.engine.progress.tally import Tally
+from squill.engine.progress.timed import TimedRows
 from squill.engine.row_filter import RowFilter
 from squill.engine.time_sorter import in_time_order
 from squill.errors import InternalError
@@ -68,26 +69,40 @@ def _assigned(source: ProgressSource) -> Iterator[tuple[Batch, int]]:
     tally: Tally | None = source.tally
     # Where two fragments of a plan read the same rows, these count once.
     counts = tally is not None and tally.begin(source.reader)
-    predicate = _predicate(source.source)
-    keep = None if predicate is None else RowFilter(predicate, None)
-    reader = RowReader(_bare(source))
-    payload = tuple(source.schema)
+    timed = TimedRows(_reading(source, _predicate(source.source)), tuple(source.schema)) if source.is_timed else None
+    plain = _PlainRows(source)
     for piece in pieces_of_progress(source):
-        if piece.part.path is not None:
-            reader.label = piece.part.path
-        reader.skip_to(piece.part.offset + piece.first)
-        batch = reader.read(piece.columns, piece.size)
         starts, ends = points_of(piece)
         if counts and tally is not None:
             tally.add(starts, ends)
-        lasting = Batch(starts, source.lasting if ends is None else ends, batch.columns)
-        lasting = lasting if keep is None else keep(lasting)
-        if ends is not None:
-            lasting = lasting.filter(lasting.other > lasting.sync)
-        yield _by_step(lasting.with_columns({name: lasting.columns[name] for name in payload})), MINUS_INFINITY
+        rows = plain(piece, starts, ends) if timed is None else timed(piece, starts)
+        yield _by_step(rows), MINUS_INFINITY
     if counts and tally is not None:
         tally.finish()
     yield Batch.empty(dict(source.schema)), INFINITY
+
+
+class _PlainRows:
+    """From pieces of an input that has no times to the rows that its filter keeps."""
+
+    def __init__(self, source: ProgressSource) -> None:
+        predicate = _predicate(source.source)
+        self._keep = None if predicate is None else RowFilter(predicate, None)
+        # Before its filter, which comes after rows are numbered.
+        self._reader = RowReader(_reading(source, None))
+        self._lasting = source.lasting
+        self._payload = tuple(source.schema)
+
+    def __call__(self, piece: Piece, starts: Int64s, ends: Int64s | None) -> Batch:
+        if piece.part.path is not None:
+            self._reader.label = piece.part.path
+        self._reader.skip_to(piece.part.offset + piece.first)
+        read = self._reader.read(piece.columns, piece.size)
+        rows = Batch(starts, self._lasting if ends is None else ends, read.columns)
+        rows = rows if self._keep is None else self._keep(rows)
+        if ends is not None:
+            rows = rows.filter(rows.other > rows.sync)
+        return rows.with_columns({name: rows.columns[name] for name in self._payload})
 
 
 def _by_step(batch: Batch) -> Batch:
@@ -126,19 +141,21 @@ def _frames(source: ProgressSource, part: NumberedPart, names: tuple[str, ...] |
         raise InternalError(f"{inner.name} has no rows to put in another order")
 
 
-def _bare(source: ProgressSource) -> Source:
-    """Return the input without its filter, which comes after rows are numbered, and with all columns it takes."""
+def _reading(source: ProgressSource, predicate: Expression | None) -> Source:
+    """Return the input with this filter, and with all columns it takes."""
     inner = source.source
     if isinstance(inner, FrameSource):
-        return replace(inner, predicate=None, blocks=())
+        return replace(inner, predicate=predicate, blocks=())
     assert isinstance(inner, FileSource)
-    return replace(inner, predicate=None, parts=None, read=_wanted(source))
+    return replace(inner, predicate=predicate, parts=None, read=_wanted(source))
 
 
 def _wanted(source: ProgressSource) -> tuple[str, ...]:
     predicate = _predicate(source.source)
     roots = () if predicate is None else predicate.roots
-    wanted = {*source.schema, *source.assignment.columns, *roots, *((STEP,) if source.in_order else ())}
+    lifetime = source.source.lifetime
+    times = () if lifetime is None or not source.is_timed else lifetime.roots
+    wanted = {*source.schema, *times, *source.assignment.columns, *roots, *((STEP,) if source.in_order else ())}
     return tuple(name for name in _stored_columns(source) if name in wanted)
 
 

@@ -24,6 +24,7 @@ from squill.engine.progress.arrivals import SMALL_STEP, in_steps, merged_steps
 from squill.engine.progress.points import Piece, coarsened, points_of
 from squill.engine.progress.splits import numbered_splits
 from squill.engine.progress.tally import Tally
+from squill.engine.progress.timed import TimedRows
 from squill.engine.row_filter import RowFilter
 from squill.engine.time_sorter import earliest_later
 from squill.errors import SourceReadError
@@ -71,6 +72,8 @@ class _Rows:
         self._batch_rows = batch_rows
         self._keep = None if inner.predicate is None else RowFilter(inner.predicate, None)
         self._reading = replace(inner, predicate=None, parts=None, read=_wanted(source))
+        timed = replace(self._reading, predicate=inner.predicate)
+        self._timed = TimedRows(timed, tuple(source.schema)) if source.is_timed else None
 
     def __call__(self, part: NumberedPart) -> list[Batch]:
         batches: list[Batch] = []
@@ -88,6 +91,8 @@ class _Rows:
     def _rows(self, piece: Piece) -> Batch:
         columns = dict(piece.columns)
         starts, ends = points_of(piece)
+        if self._timed is not None:
+            return self._timed(piece, starts)
         batch = Batch(starts, self._source.lasting if ends is None else ends, columns)
         if self._keep is not None:
             batch = self._keep(batch)
@@ -204,7 +209,8 @@ def _wanted(source: ProgressSource) -> tuple[str, ...]:
     inner = _files(source)
     ends = source.assignment.columns[1:] if source.assignment.has_ends else ()
     roots = () if inner.predicate is None else inner.predicate.roots
-    wanted = {*source.schema, *ends, *roots}
+    times = () if inner.lifetime is None or not source.is_timed else inner.lifetime.roots
+    wanted = {*source.schema, *times, *ends, *roots}
     return tuple(name for name in source.columns if name in wanted)
 
 

@@ -17,12 +17,13 @@ from squill.plan.assignment import AtStart, Columns, Hashed
 from squill.plan.build.confidence import has_intervals, with_intervals
 from squill.plan.build.progress import ProgressInput, check_coarsen, inputs_of, over_progress
 from squill.plan.build.together import broken_promise, promised_together, promises_broken
+from squill.plan.each_step import each_step, each_step_on_shards, over_steps
 from squill.plan.explain import explain
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FrameSource
 from squill.plan.nodes.movement import Split
-from squill.plan.nodes.progress import ProgressSource
+from squill.plan.nodes.progress import ProgressSource, shown_schema
 from squill.plan.past_steps import forget_past_steps, join_by_step
 from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
@@ -34,13 +35,13 @@ from squill.runtime.progressive.points import Counted
 from squill.runtime.progressive.provenance import ProvenanceOf
 from squill.runtime.progressive.status import Watch
 from squill.runtime.progressive.store import DIFF
-from squill.runtime.progressive.temporal import by_steps
 from squill.runtime.progressive.whole import whole_answer
 from squill.runtime.runtime import Runtime
 
 __all__ = ["start_progressive"]
 
 ONE_SCAN = "the first answer costs one scan of the inputs: their rows are sorted by progress before"
+STEP_BY_STEP = "the query is over time: every fragment runs on the rows of one step after the other"
 IN_ORDER = "the inputs are stored in the order of progress: an answer costs the reading of what it adds"
 
 
@@ -93,7 +94,7 @@ def start_progressive(
     if all(item.source.lifetime is None for item in inputs):
         promised = partial(_check_promised, promised_together(inputs), runtime, spread)
         return _relational(node, inputs, step, checked, runtime, sharded, promised, ha=ha)
-    return _temporal(node, inputs, step, checked, runtime, sharded)
+    return _temporal(node, inputs, step, checked, runtime, sharded, ha=ha)
 
 
 def _check_name(answer: Schema) -> None:
@@ -182,6 +183,8 @@ def _temporal(
     until: Any,
     runtime: Runtime | None,
     sharded: Callable[[Node], Node],
+    *,
+    ha: bool,
 ) -> EarlyAnswers:
     for item in inputs:
         if not isinstance(item.assignment, (Hashed, AtStart)):
@@ -193,27 +196,25 @@ def _temporal(
     check_apart(
         node, {id(item.source): item.assignment.names for item in inputs if isinstance(item.assignment, Hashed)}
     )
+    plan = sharded(over_steps(node, inputs, coarsen))
+    watch = Watch()
 
     def steps() -> Iterator[Step]:
-        return by_steps(node, inputs, coarsen, runtime, sharded)
+        counted_plan, counted = _counted(plan)
+        if runtime is None:
+            return in_process(each_step(counted_plan), counted)
+        return on_shards(runtime, each_step_on_shards(fragments_of(counted_plan)), counted, watch, ha=ha)
 
     def text() -> str:
-        hashed = "\n".join(f"input {item.name!r}: progress {item.assignment}" for item in inputs)
-        plan = sharded(node)
-        return f"{explain(plan) if runtime is None else explain_fragments(plan)}\n{hashed}\n{ONE_SCAN}"
+        shown = explain(plan) if runtime is None else explain_fragments(plan)
+        return f"{shown}\n{STEP_BY_STEP}\n{_first_cost(inputs)}"
 
     return EarlyAnswers(
         node=node,
-        shown=_shown(node),
+        shown=shown_schema(node),
         steps=steps,
         until=until,
         provenance=ProvenanceOf(node, inputs, coarsen),
         explain=text,
+        watch=watch,
     )
-
-
-def _shown(node: Node) -> Schema:
-    """Return the columns of the answer as people get them."""
-    if node.time is None or node.properties.per_window:
-        return node.schema
-    return Schema({"start": node.time.dtype, "end": node.time.dtype, **node.schema})

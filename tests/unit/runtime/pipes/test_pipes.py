@@ -51,7 +51,16 @@ def two_stages() -> Stream:
     return counted.group_aggregate("place", best=sq.top_k("n", 3))
 
 
-QUERIES = {"rates": ctr, "two stages": two_stages}
+def sessions() -> Stream:
+    """A query over time: the longest session of each user, beside what it paid at the time."""
+    events = sq.from_frame({"t": [n * 31 % 5_000 for n in range(3_000)], "user": USERS}, start="t", name="events")
+    paid = {"from": range(0, 4_850, 50), "to": range(70, 4_920, 50), "user": range(97), "price": range(97)}
+    prices = sq.from_frame(paid, start="from", end="to", name="prices")
+    counted = events.group_apply("user", lambda user: user.session_window(40).count())
+    return counted.join(prices, on="user", how="left").group_apply("user", lambda user: user.max("count"))
+
+
+QUERIES = {"rates": ctr, "two stages": two_stages, "over time": sessions}
 
 
 def shown(answers: EarlyAnswers) -> list[tuple[int, float, list[tuple[object, ...]]]]:
