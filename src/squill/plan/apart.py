@@ -3,6 +3,10 @@
 Rows of equal hashed columns share a step. If no operator ever looks at rows that differ in them, the answer over all
 rows is the union of the answers over those of each step, whatever else the operator does with time. An input of which
 all rows are there from the start, a dimension, may stand beside: every step sees all of it.
+
+What decides the step may also be a promise (`sq.progress.columns(..., together=...)`): each of the two is a function of
+some columns, the same in all inputs that have it. An operator may go by either, and behind it the other still holds, as
+pairs and groups have one step.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from squill.errors import UnsupportedOperatorError
+from squill.plan.assignment import Assignment, Hashed, Promising
 from squill.plan.node import Node, UnaryNode, walk
 from squill.plan.nodes import (
     Aggregate,
@@ -34,12 +39,18 @@ from squill.plan.nodes import (
     UserOperator,
 )
 from squill.plan.rewrite.parallelise import LEFT, MAY_BE_COPIED, RIGHT
+from squill.plan.schema import Schema
 
-__all__ = ["Carried", "MeetError", "after", "behind", "carried_columns", "check_apart"]
+__all__ = [
+    "Carried", "Deciding", "MeetError", "after", "behind", "carried_columns", "check_apart", "deciding",
+    "deciding_after",
+]  # fmt: skip
 
 Names = frozenset[str]
 Carried = tuple[Names, ...]
 """By hashed column, the columns of a node that have its value in every row."""
+Deciding = Mapping[str, Carried]
+"""By what decides the step, a hash or a promise, which columns carry those that it goes by."""
 Refuse = Callable[[Node, str], UnsupportedOperatorError]
 
 KEYED = (Aggregate, ConsecutivePairs, CountWindow, Detect, PerWindow, SessionWindow, Sessionize, SnapshotApply,
@@ -50,12 +61,65 @@ NEW_ROWS = (Aggregate, ConsecutivePairs, Detect, MapBatches, Sessionize, Snapsho
 """Nodes of whose input only the key columns are sure to be in their output."""
 
 
-def check_apart(root: Node, hashed: Mapping[int, tuple[str, ...]]) -> None:
-    """Raise unless rows of different hashed columns never meet; `hashed` has those of each source, by its id.
+def check_apart(root: Node, assigned: Mapping[int, Assignment]) -> None:
+    """Raise unless rows of different steps never meet; `assigned` says how those of each source come, by its id.
 
     A source that is not in it is there as a whole from the start.
     """
-    carried_columns(root, hashed, _refused)
+    found: dict[int, Deciding | None] = {}
+    for node in walk(root):
+        if isinstance(node, Source):
+            given = assigned.get(id(node))
+            found[id(node)] = None if given is None else deciding(given, node.schema)
+            continue
+        try:
+            found[id(node)] = deciding_after(node, [found[id(parent)] for parent in node.inputs])
+        except MeetError as error:
+            raise _refused(node, str(error)) from None
+
+
+def deciding(assignment: Assignment, schema: Schema) -> dict[str, Carried]:
+    """Return what decides the steps of an input, and which of its columns carry it."""
+    found: dict[str, tuple[str, ...]] = {}
+    if isinstance(assignment, Hashed):
+        found["hash"] = assignment.names
+    if isinstance(assignment, Promising) and assignment.together:
+        found["promise"] = assignment.together
+    return {kind: tuple(frozenset([name]) & set(schema) for name in names) for kind, names in found.items()}
+
+
+def deciding_after(node: Node, inputs: list[Deciding | None]) -> Deciding | None:
+    """Return what decides the steps of rows behind the node; None where every step has all rows.
+
+    Raise when rows of different steps meet in it, whichever of these one goes by.
+    """
+    sizes = {kind: len(names) for item in inputs if item is not None for kind, names in item.items()}
+    if not sizes:
+        return None
+    by_kind: dict[str, list[Carried | None]] = {
+        kind: [None if item is None else item.get(kind, (frozenset(),) * size) for item in inputs]
+        for kind, size in sizes.items()
+    }
+    meet: dict[str, MeetError] = {}
+    for kind, carried in by_kind.items():
+        try:
+            after(node, carried)
+        except MeetError as error:
+            meet[kind] = error
+    if len(meet) == len(by_kind):
+        raise next(iter(meet.values()))
+    found = {
+        kind: behind(node, _of_one_side(carried) if kind in meet else carried) for kind, carried in by_kind.items()
+    }
+    return {kind: carried for kind, carried in found.items() if carried is not None}
+
+
+def _of_one_side(inputs: list[Carried | None]) -> list[Carried | None]:
+    """Return what is known of one side of pairs that do not match by it: values of both must not be mixed."""
+    if None in inputs or len(inputs) == 1:
+        return inputs
+    kept = next((place for place, item in enumerate(inputs) if all(item or ())), 0)
+    return [item if place == kept else tuple(frozenset[str]() for _ in item or ()) for place, item in enumerate(inputs)]
 
 
 def carried_columns(root: Node, hashed: Mapping[int, tuple[str, ...]], refuse: Refuse) -> Carried | None:
@@ -162,6 +226,6 @@ def _shown(node: TwoInputs, left: Carried | None, right: Carried | None) -> Carr
 def _refused(node: Node, why: str) -> UnsupportedOperatorError:
     return UnsupportedOperatorError(
         f"progressive: {node.name} looks at rows of different steps: {why}, which do not contain the hashed columns",
-        "a query over time is progressive when every key contains the columns of sq.progress.hashed(…); "
-        "hash fewer columns, or group by them.",
+        "a query over time is progressive when every key contains the columns of sq.progress.hashed(…), or those of "
+        "together=; hash fewer columns, or group by them.",
     )

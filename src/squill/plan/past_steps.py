@@ -13,19 +13,17 @@ only, as long as they pass such operators, and stay for good behind the last of 
           join(on=[order])                 and the rows of one step
             progress_source(...)           rows are alive at one step
 
-Rows that every step has, those of a dimension, are not touched. What decides the step may also be a promise
-(`sq.progress.columns(..., together=...)`): each of the two is a function of some columns, the same in all inputs that
-have it. An operator may go by either, and behind it the other still holds, as pairs and groups have one step.
+Rows that every step has, those of a dimension, are not touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from squill.plan.apart import Carried, MeetError, after, behind
-from squill.plan.assignment import AtStart, Hashed, Promising
+from squill.plan.apart import Deciding, MeetError, deciding, deciding_after
+from squill.plan.assignment import AtStart
 from squill.plan.node import Node, walk
 from squill.plan.nodes import (
     Aggregate,
@@ -51,8 +49,6 @@ PASSING = (MapBatches, Move, Select, SelectMany, Split, Union, Where)
 
 MIXED: Final = "mixed"
 """Of rows of which nothing is known: those of different steps may meet."""
-Deciding = Mapping[str, Carried]
-"""By what decides the step, a hash or a promise, which columns carry those that it goes by."""
 Confined = Deciding | None | str
 """What decides the step of rows, None of rows that every step has, or `MIXED`."""
 
@@ -103,50 +99,16 @@ def _confined_nodes(root: Node, *, only_brief: bool) -> dict[int, Confined]:
 
 def _confined(node: Node, inputs: list[Confined]) -> Confined:
     if isinstance(node, ProgressSource):
-        return None if isinstance(node.assignment, AtStart) else dict(_deciding(node)) or MIXED
+        return None if isinstance(node.assignment, AtStart) else deciding(node.assignment, node.schema) or MIXED
     if not inputs or not isinstance(node, (*FORGETTING, *PASSING)):
         return MIXED
     known = [item for item in inputs if not isinstance(item, str)]
     if len(known) < len(inputs):
         return MIXED
-    sizes = {kind: len(names) for item in known if item is not None for kind, names in item.items()}
-    if not sizes:
-        return None
-    by_kind = {
-        kind: [None if item is None else item.get(kind, (frozenset(),) * size) for item in known]
-        for kind, size in sizes.items()
-    }
-    apart = {kind for kind, carried in by_kind.items() if _is_apart(node, carried)}
-    if not apart:
-        return MIXED
-    found = {
-        kind: behind(node, carried if kind in apart else _of_one_side(carried)) for kind, carried in by_kind.items()
-    }
-    return {kind: carried for kind, carried in found.items() if carried is not None}
-
-
-def _of_one_side(inputs: list[Carried | None]) -> list[Carried | None]:
-    """Return what is known of one side of pairs that do not match by it: values of both must not be mixed."""
-    if None in inputs or len(inputs) == 1:
-        return inputs
-    kept = next((place for place, item in enumerate(inputs) if all(item or ())), 0)
-    return [item if place == kept else tuple(frozenset[str]() for _ in item or ()) for place, item in enumerate(inputs)]
-
-
-def _deciding(node: ProgressSource) -> Iterator[tuple[str, Carried]]:
-    assignment = node.assignment
-    if isinstance(assignment, Hashed):
-        yield "hash", tuple(frozenset([name]) & set(node.schema) for name in assignment.names)
-    if isinstance(assignment, Promising) and assignment.together:
-        yield "promise", tuple(frozenset([name]) & set(node.schema) for name in assignment.together)
-
-
-def _is_apart(node: Node, inputs: list[Carried | None]) -> bool:
     try:
-        after(node, inputs)
+        return deciding_after(node, known)
     except MeetError:
-        return False
-    return True
+        return MIXED
 
 
 def _brief(nodes: list[Node], confined: dict[int, Confined]) -> set[int]:

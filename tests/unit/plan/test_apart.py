@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import squill as sq
-from squill.errors import UnsupportedOperatorError
+from squill.errors import InputError, UnsupportedOperatorError
 from squill.stream import Stream
 
 Query = Callable[[Stream, Stream], Stream]
@@ -66,3 +66,53 @@ def test_a_dimension_whose_unmatched_rows_show_is_refused() -> None:
     given = {"left": sq.progress.at_start(), "right": sq.progress.hashed("u", 3)}
     with pytest.raises(UnsupportedOperatorError, match="without a match in every step"):
         left.join(right, on="u", how="left").progressive(given)
+
+
+# -- rows that are promised to come together ------------------------------------------------------------------
+
+ORDERS = {"t": [1, 2, 4, 6], "order": [7, 8, 9, 7], "customer": [1, 1, 2, 1], "step": [0, 0, 1, 0]}
+LINES = {"t": [1, 3, 4, 9], "of": [7, 7, 8, 9], "customer": [1, 1, 1, 2], "step": [0, 0, 0, 1]}
+
+
+def lines_of_orders() -> Stream:
+    """A query whose keys are orders."""
+    orders = sq.from_frame(ORDERS, start="t", name="orders").with_duration(5)
+    lines = sq.from_frame(LINES, start="t", name="lines").with_duration(5)
+    joined = orders.join(lines.rename({"of": "order"}).drop("customer", "step"), on="order")
+    return joined.group_apply("order", lambda order: order.count())
+
+
+PROMISED = {
+    "points in a column": lambda key: sq.progress.columns("step", together=key),
+    "customers hashed": lambda key: sq.progress.hashed("customer", 4, together=key),
+}
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_over_time_keys_that_come_together_are_as_good_as_hashed_ones(name: str) -> None:
+    given = {"orders": PROMISED[name]("order"), "lines": PROMISED[name]("of")}
+    query = lines_of_orders()
+    answers = list(query.progressive(given))
+    assert answers[-1].frame.rows() == query.collect(sort=True).rows()
+    for early in answers:
+        there = early.provenance()["orders"]["order"].unique().to_list()
+        assert early.frame.rows() == query.where(sq.col("order").is_in(there)).collect(sort=True).rows()
+    with sq.local(cores=2) as cluster:
+        shared = [early.frame.rows() for early in query.progressive(given, on=cluster)]
+    assert shared == [early.frame.rows() for early in answers]
+
+
+def test_over_time_without_the_promise_other_keys_are_refused() -> None:
+    with pytest.raises(UnsupportedOperatorError, match="looks at rows of different steps"):
+        lines_of_orders().progressive(sq.progress.hashed("customer", 4))
+    with pytest.raises(UnsupportedOperatorError, match=r"over time, and its input 'orders' has columns\(step\)"):
+        lines_of_orders().progressive(sq.progress.columns("step"))
+
+
+def test_over_time_a_promise_that_is_not_kept_is_told_whenever_rows_live() -> None:
+    orders = sq.from_frame({"t": [1, 50], "order": [7, 7], "step": [0, 1]}, start="t", name="orders")
+    query = orders.group_apply("order", lambda order: order.count())
+    with pytest.raises(InputError, match="rows of order = 7 were promised to come together"):
+        next(query.progressive(sq.progress.columns("step", together="order")))
+    trusted = query.progressive(sq.progress.columns("step", together="order", trust=True))
+    assert len(list(trusted)) == 2

@@ -72,7 +72,9 @@ def promises_broken(inputs: Sequence[ProgressInput]) -> Node:
 def _given_points(item: ProgressInput) -> Node:
     source, assignment = item.source, item.assignment
     assert isinstance(assignment, Promising)
-    rows = replace(source, read=None) if isinstance(source, FileSource) else source
+    # When rows live says nothing of when they come.
+    rows = replace(source, lifetime=None)
+    rows = replace(rows, read=None) if isinstance(rows, FileSource) else rows
     keys = {f"key{place}": pl.col(name) for place, name in enumerate(assignment.together)}
     points = {f"given{place}": pl.col(name) for place, name in enumerate(assignment.columns)}
     return select(rows, (), (), {**keys, **points})

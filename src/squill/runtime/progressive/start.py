@@ -12,8 +12,8 @@ from squill.engine.progress.points import points_of
 from squill.engine.progress.stored import stored_counts
 from squill.engine.progress.tally import Tally
 from squill.errors import PlanError, UnsupportedOperatorError
-from squill.plan.apart import check_apart
-from squill.plan.assignment import AtStart, Columns, Hashed
+from squill.plan.apart import check_apart, deciding
+from squill.plan.assignment import AtStart, Columns
 from squill.plan.build.confidence import has_intervals, with_intervals
 from squill.plan.build.progress import ProgressInput, check_coarsen, inputs_of, over_progress
 from squill.plan.build.together import broken_promise, promised_together, promises_broken
@@ -91,10 +91,11 @@ def start_progressive(
     _check_name(node.schema)
     inputs = inputs_of(node, assignment)
     _check_points(inputs)
-    if all(item.source.lifetime is None for item in inputs):
-        promised = partial(_check_promised, promised_together(inputs), runtime, spread)
-        return _relational(node, inputs, step, checked, runtime, sharded, promised, ha=ha)
-    return _temporal(node, inputs, step, checked, runtime, sharded, ha=ha)
+    early: Callable[..., EarlyAnswers] = _relational
+    if any(item.source.lifetime is not None for item in inputs):
+        early = _temporal
+    promised = partial(_check_promised, promised_together(inputs), runtime, spread)
+    return early(node, inputs, step, checked, runtime, sharded, promised, ha=ha)
 
 
 def _check_name(answer: Schema) -> None:
@@ -183,23 +184,24 @@ def _temporal(
     until: Any,
     runtime: Runtime | None,
     sharded: Callable[[Node], Node],
+    check_promised: Callable[[], None],
     *,
     ha: bool,
 ) -> EarlyAnswers:
     for item in inputs:
-        if not isinstance(item.assignment, (Hashed, AtStart)):
+        given = item.assignment
+        if not isinstance(given, AtStart) and not deciding(given, item.source.columns):
             raise UnsupportedOperatorError(
-                f"progressive: the query is over time, and its input {item.name!r} has {item.assignment}",
+                f"progressive: the query is over time, and its input {item.name!r} has {given}",
                 "over time give sq.progress.hashed(columns, steps) of columns that all keys contain, "
-                "or sq.progress.at_start().",
+                "sq.progress.columns(step, together=columns) of such, or sq.progress.at_start().",
             )
-    check_apart(
-        node, {id(item.source): item.assignment.names for item in inputs if isinstance(item.assignment, Hashed)}
-    )
+    check_apart(node, {id(item.source): item.assignment for item in inputs if not isinstance(item.assignment, AtStart)})
     plan = sharded(over_steps(node, inputs, coarsen))
     watch = Watch()
 
     def steps() -> Iterator[Step]:
+        check_promised()
         counted_plan, counted = _counted(plan)
         if runtime is None:
             return in_process(each_step(counted_plan), counted)
