@@ -61,7 +61,7 @@ def hashed(
     """
     names = names_of(columns, "progress.hashed")
     number = whole(steps, 1, "progress.hashed: steps", "", MOST_STEPS)
-    return Hashed(names, number, together=_together(together, "progress.hashed"), trust=trust)
+    return Hashed(names, number, together=_together(together, "progress.hashed", trust), trust=trust)
 
 
 def stratified(key: str | Sequence[str], k: int) -> Assignment:
@@ -91,7 +91,13 @@ def columns(
     >>> [early.frame.rows() for early in lines.progressive(sq.progress.columns("step", together="order"))]
     [[(7, 2)], [(7, 2), (9, 1)]]
     """
-    (first,) = names_of(start, "progress.columns") if isinstance(start, str) else names_of(None, "progress.columns")
+    if not isinstance(start, str):
+        raise PlanError(f"progress.columns: start={start!r} does not name a column", "give a name.")
+    if start == end:
+        raise PlanError(
+            f"progress.columns: {start!r} is both the start and the end, so that no row is ever there",
+            "leave the end out for rows that stay, or name another column.",
+        )
     if end is not None and not isinstance(end, str):
         raise PlanError(f"progress.columns: end={end!r} does not name a column", "give a name, or leave it out.")
     if end is not None and together is not None:
@@ -99,8 +105,10 @@ def columns(
             f"progress.columns: together={together!r} beside end={end!r}",
             "rows that leave again are needed until they do: leave one of the two out.",
         )
-    return Columns(first, end, together=_together(together, "progress.columns"), trust=trust)
+    return Columns(start, end, together=_together(together, "progress.columns", trust), trust=trust)
 
 
-def _together(given: object, operator: str) -> tuple[str, ...]:
+def _together(given: object, operator: str, trust: object) -> tuple[str, ...]:
+    if not isinstance(trust, bool):
+        raise PlanError(f"{operator}: trust is {trust!r}", "give True or False.")
     return () if given is None else names_of(given, f"{operator}: together")

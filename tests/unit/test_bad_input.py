@@ -449,6 +449,10 @@ CASES: dict[str, Callable[[], object]] = {
     "progress_no_fractions": lambda: sq.progress.fractions(0),
     "progress_shrinking_ratio": lambda: sq.progress.exponential(10, 0.5),
     "progress_no_columns": lambda: sq.progress.hashed([], steps=3),
+    "progress_a_column_twice": lambda: sq.progress.stratified(["customer", "customer"], 2),
+    "progress_points_in_several_columns": lambda: sq.progress.columns(["p", "q"]),  # type: ignore[arg-type]
+    "progress_start_is_end": lambda: sq.progress.columns("p", "p"),
+    "progress_trust_of_another_kind": lambda: sq.progress.hashed("customer", 2, trust="yes"),  # type: ignore[arg-type]
     "progress_strata_of_nothing": lambda: sq.progress.stratified("customer", 0),
     "progressive_no_assignment": lambda: table().progressive(3),  # type: ignore[arg-type]
     "progressive_coarsen": lambda: table().progressive(sq.progress.rows(1), coarsen=0),
@@ -533,6 +537,7 @@ CASES: dict[str, Callable[[], object]] = {
     "progress_too_many_steps": lambda: sq.progress.hashed("customer", 2**31),
     "progressive_coarsen_too_much": lambda: table().progressive(sq.progress.rows(1), coarsen=2**63),
     "progressive_row_of_other_types": lambda: next(table().progressive(sq.progress.rows(1))).provenance({"price": "x"}),
+    "progressive_row_of_no_names": lambda: next(table().progressive(sq.progress.rows(1))).provenance({1: 2}),  # type: ignore[dict-item]
     "progressive_no_such_row": lambda: next(table().progressive(sq.progress.rows(1))).provenance({"price": 7}),
     "progressive_changes_named_diff": lambda: (
         next(sq.from_frame({"diff": [1]}).progressive(sq.progress.rows(1))).changes

@@ -112,9 +112,11 @@ class RowReader:
             self._check.leave_key()
         self.first_row = row
 
-    def read(self, columns: Columns, size: int) -> Batch:
-        """Return the rows of one-chunk columns; nothing of a piece that raises is taken."""
+    def read(self, columns: Columns, size: int, beside: Columns | None = None) -> Batch:
+        """Return the rows of one-chunk columns, with what goes `beside`; nothing of a piece that raises is taken."""
         payload = {name: columns[name] for name in self._payload}
+        if beside is not None:
+            payload.update(beside)
         lifetime = self._source.lifetime
         if lifetime is None:
             batch = Batch.relational(payload, size)

@@ -22,7 +22,6 @@ from squill.time import INFINITY, MINUS_INFINITY
 __all__ = ["MEMORY_BYTES", "TimeSorter", "earliest_later", "in_time_order"]
 
 MEMORY_BYTES = 256 * 1024 * 1024
-SYNC, OTHER = "__squill_sync__", "__squill_other__"
 
 
 class Run:
@@ -122,13 +121,15 @@ class TimeSorter:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="squill-sort-")
         path = Path(self._folder.name) / f"{self._spilled}.arrow"
-        times = [pl.Series(SYNC, rows.sync), pl.Series(OTHER, rows.other)]
+        # By place: no name of ours could meet one of the user's.
+        times = [pl.Series("sync", rows.sync), pl.Series("other", rows.other)]
         columns = [storable(series) for series in rows.columns.values()]
-        pl.DataFrame([*times, *columns]).rechunk().write_ipc(path, record_batch_size=len(rows))
+        numbered = [series.alias(str(place)) for place, series in enumerate([*times, *columns])]
+        pl.DataFrame(numbered).rechunk().write_ipc(path, record_batch_size=len(rows))
         types = {
             name: series.dtype for name, series in rows.columns.items() if storable_type(series.dtype) != series.dtype
         }
-        self._runs.append(Run(_mapped(path), path, types))
+        self._runs.append(Run(_mapped(path, list(rows.columns)), path, types))
         self._spilled += 1
         self._bytes = 0
 
@@ -173,11 +174,10 @@ def in_time_order(pieces: Iterable[tuple[Batch, int]], memory_bytes: int) -> Ite
         sorter.close()
 
 
-def _mapped(path: Path) -> Batch:
+def _mapped(path: Path, names: Sequence[str]) -> Batch:
     """Return the rows of a run over the mapped file: the system reads, and forgets, what is looked at."""
     with pa.memory_map(str(path)) as file:
         table = pa.ipc.open_file(file).read_all()
-    frame = pl.DataFrame(table)
-    columns = {series.name: series for series in frame.get_columns()}
-    sync, other = values_of(columns.pop(SYNC)), values_of(columns.pop(OTHER))
-    return Batch(sync, other, columns)
+    sync, other, *payload = pl.DataFrame(table).get_columns()
+    columns = {name: series.alias(name) for name, series in zip(names, payload, strict=True)}
+    return Batch(values_of(sync), values_of(other), columns)

@@ -52,6 +52,8 @@ def names_of(given: object, what: str) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else ()
     if not names or not all(isinstance(name, str) for name in names):
         raise PlanError(f"{what}: {given!r} does not name columns", 'give a name, or a list of names: ["user", "ad"].')
+    if len(set(names)) < len(names):
+        raise PlanError(f"{what}: {given!r} names a column twice", "name each column once.")
     return names
 
 

@@ -107,7 +107,7 @@ def described(wanted: Wanted, path: str, receipts: list[Receipt]) -> Dataset:
         files=tuple(_file(receipt, version, wanted.format, is_timed=is_timed) for receipt in receipts),
         lineage=explain_fragments(node),
         keeps_state=wanted.keep_state,
-        progress=wanted.progress,
+        progress=None if wanted.progress is None else wanted.progress.order,
     )
 
 

@@ -82,6 +82,17 @@ def test_every_type_comes_back_from_disk_as_it_was(series: pl.Series, make: Call
     assert found.equals(pl.concat([series, series]).gather([1, 4, 2, 5, 0, 3]), null_equal=True)
 
 
+def test_columns_of_any_name_come_back_from_disk(make: Callable[..., TimeSorter]) -> None:
+    names = ["__squill_sync__", "0", "1", "other", ""]
+    sorter = make(1)
+    sorter.add(Batch(np.array([5, 1]), 1, {name: pl.Series(name, [name, name * 2]) for name in names}))
+    (out,) = sorter.release(INFINITY)
+    assert {name: series.to_list() for name, series in out.columns.items()} == {
+        name: [name * 2, name] for name in names
+    }
+    assert all(series.name == name for name, series in out.columns.items())
+
+
 def test_rows_without_columns_come_back_from_disk(make: Callable[..., TimeSorter]) -> None:
     sorter = make(1)
     sorter.add(Batch(np.array([5, 1]), np.array([INFINITY, 2])))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import polars as pl
 
@@ -14,7 +13,6 @@ from squill.engine.progress.points import Piece
 from squill.engine.row_filter import RowFilter
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.nodes.progress import BEGINS, ENDS
-from squill.plan.schema import Schema
 
 __all__ = ["TimedRows", "carrying", "lasting"]
 
@@ -24,25 +22,21 @@ POINT = "__squill_point__"
 class TimedRows:
     """Reads the times off pieces of a source, filters, and gives rows with their progress points for time.
 
-    Points go through as a column, since rows may be left out on the way. `source` has the filter, and reads the columns
+    Points go beside the columns, since rows may be left out on the way. `source` has the filter, and reads the columns
     that `payload` names, those of the times and those that the filter looks at.
     """
 
     def __init__(self, source: Source, payload: tuple[str, ...]) -> None:
         assert isinstance(source, (FrameSource, FileSource))
         keep = None if source.predicate is None else RowFilter(source.predicate, source.time)
-        columns = Schema({**source.columns, POINT: pl.Int64()})
-        pointed: FrameSource | FileSource = replace(source, columns=columns)
-        if isinstance(pointed, FileSource) and pointed.read is not None:
-            pointed = replace(pointed, read=(*pointed.read, POINT))
-        self._reader = RowReader(pointed, keep)
+        self._reader = RowReader(source, keep)
         self._payload = tuple(name for name in payload if name not in (BEGINS, ENDS))
 
     def __call__(self, piece: Piece, points: Int64s) -> Batch:
         if piece.part.path is not None:
             self._reader.label = piece.part.path
         self._reader.skip_to(piece.part.offset + piece.first)
-        rows = self._reader.read({**piece.columns, POINT: pl.Series(POINT, points)}, piece.size)
+        rows = self._reader.read(piece.columns, piece.size, {POINT: pl.Series(POINT, points)})
         return carrying(rows, values_of(rows.columns[POINT]), self._payload)
 
 

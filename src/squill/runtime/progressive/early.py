@@ -12,7 +12,7 @@ from squill.errors import PlanError
 from squill.plan.node import Node
 from squill.plan.schema import Schema
 from squill.runtime.progressive.provenance import rows_like
-from squill.runtime.progressive.store import DIFF, AnswerStore
+from squill.runtime.progressive.store import DIFF, AnswerStore, in_order
 
 __all__ = ["EarlyAnswer"]
 
@@ -66,10 +66,9 @@ class EarlyAnswer:
                 'rename it in the query, for instance .rename({"diff": "diff_value"}); `frame` has it as it is.',
             )
         rows = self._store.changes(self._changes)
-        columns = [rows[DIFF].alias("diff"), *rows.drop(DIFF).get_columns()]
-        ordered = pl.DataFrame(columns)
-        names = ordered.columns
-        return decoded(ordered.sort([*names[1:], names[0]], nulls_last=False), self._node.codecs)
+        columns = [*rows.drop(DIFF).get_columns(), rows[DIFF].alias("diff")]
+        ordered = in_order(pl.DataFrame(columns))
+        return decoded(ordered.select("diff", *ordered.columns[:-1]), self._node.codecs)
 
     def provenance(self, row: Mapping[str, Any] | None = None) -> dict[str, pl.DataFrame]:
         """Return, by input name, the input rows behind this answer: all that are there at its progress point.
@@ -82,7 +81,7 @@ class EarlyAnswer:
         return self._provenance(self.progress, row)
 
     def _check_is_there(self, row: Mapping[str, Any]) -> None:
-        if not isinstance(row, Mapping):
+        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
             raise PlanError(f"provenance: {row!r} is not a row", "give a dict, such as early.frame.row(0, named=True).")
         shown = Schema(self.frame.schema.items())
         for name in row:

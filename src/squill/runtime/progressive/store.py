@@ -20,7 +20,7 @@ from squill.plan.schema import Schema
 if TYPE_CHECKING:
     from squill.runtime.progressive.early import EarlyAnswer
 
-__all__ = ["DIFF", "AnswerStore", "summed"]
+__all__ = ["DIFF", "AnswerStore", "in_order", "summed"]
 
 DIFF = "__squill_diff__"
 ENOUGH_ROWS = 262_144
@@ -68,7 +68,7 @@ class AnswerStore:
                 self._sum_up()
             later = [frame for point, frame in self._log if point <= progress]
             rows = summed([self._base, *later], self._columns) if later else self._base
-        return _ordered(_repeated(rows))
+        return in_order(_repeated(rows))
 
     def changes(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the changes with what came and went again left out."""
@@ -105,7 +105,8 @@ def _repeated(rows: pl.DataFrame) -> pl.DataFrame:
     return plain if (counts == 1).all() else plain[np.repeat(np.arange(len(counts)), counts)]
 
 
-def _ordered(rows: pl.DataFrame) -> pl.DataFrame:
+def in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows in the order of their columns, where these have one."""
     if not rows.width or any(isinstance(dtype, pl.Object) for dtype in rows.dtypes):
         return rows
     return rows.sort(rows.columns, nulls_last=False)

@@ -429,6 +429,18 @@ def test_a_join_over_time_with_a_dimension(tmp_path: Path) -> None:
     assert last.frame.rows() == query.collect(sort=True).rows()
 
 
+def test_a_promise_that_rows_over_time_break_is_told_in_their_own_columns() -> None:
+    events = sq.from_frame({"t": [1, 2], "user": [1, 1]}, start="t", unique="user")
+    with pytest.raises(InputError, match=r"row 1 repeats a key of unique=\[user\]: \{'t': 2, 'user': 1\}"):
+        next(events.progressive(sq.progress.hashed("user", 2)))
+
+
+def test_changes_of_objects_that_have_no_order() -> None:
+    things = pl.DataFrame([pl.Series("x", [1]), pl.Series("thing", [{1, 2}], dtype=pl.Object)])
+    (only,) = sq.from_frame(things).progressive(sq.progress.at_start())
+    assert only.changes.rows() == [(1, 1, {1, 2})]
+
+
 def test_points_of_files_are_seen_when_they_are_read(tmp_path: Path) -> None:
     pl.DataFrame({"x": [1, 2], "p": [0, -1]}).write_parquet(tmp_path / "it.parquet")
     answers = sq.scan(tmp_path / "it.parquet").progressive(BY_USER)

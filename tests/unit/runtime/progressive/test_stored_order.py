@@ -158,6 +158,12 @@ def test_provenance_of_stored_rows(tmp_path: Path) -> None:
         assert found.sort(pl.all()).equals(expected.sort(pl.all()))
 
 
+def test_a_promise_is_no_part_of_the_order_of_files(tmp_path: Path) -> None:
+    with sq.local(cores=2) as cluster:
+        by_user = sq.progress.hashed("user", 10, together="ad")
+        assert cluster.from_frame(CLICKS).to_storage(tmp_path / "clicks", progress=by_user).progress == BY_USER
+
+
 def test_another_assignment_than_that_of_the_files_costs_a_scan(tmp_path: Path) -> None:
     query = per_ad(sq.scan(store(tmp_path / "clicks", BY_USER)))
     other = sq.progress.hashed("user", 5)
