@@ -14,6 +14,7 @@ import pytest
 
 import squill as sq
 from squill.plan.aggregates import AggregateExpr
+from squill.runtime.progressive import start
 from squill.stream import Stream
 from tests.small_batches import read_in_batches_of
 
@@ -215,6 +216,28 @@ def test_the_rows_behind_an_interval_are_those_of_its_group() -> None:
             behind = early.provenance(row)["visits"]
             assert behind["ad"].unique().to_list() == [row["ad"]]
             assert behind.height == row["n"]
+
+
+MOMENTS = {"m": sq.ci.mean("x"), "t": sq.ci.sum("x", uniform=True), "n": sq.ci.count(), "plain": sq.max("x")}
+"""Intervals of which only moments flow."""
+
+
+@pytest.mark.parametrize("coarsen", [1, 3])
+def test_intervals_that_are_computed_when_looked_at_are_those_that_would_flow(
+    coarsen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = query(**MOMENTS).where(sq.col("m").struct.field("estimate") > 0)
+    late = list(asked.progressive(BY_USER, coarsen=coarsen))
+    monkeypatch.setattr(start, "without_late_columns", lambda node: (node, None))
+    for found, flowed in zip(late, asked.progressive(BY_USER, coarsen=coarsen), strict=True):
+        assert found.frame.equals(flowed.frame)
+        assert found.changes.equals(flowed.changes)
+
+
+def test_only_groups_that_change_flow() -> None:
+    rows = sq.from_frame({"user": range(1_000), "group": range(1_000), "x": [1.0] * 1_000})
+    answers = rows.group_aggregate("group", m=sq.ci.sum("x")).progressive(sq.progress.hashed("user", 100))
+    assert sum(frame.height for early in answers for frame in early._changes) == 1_000
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])

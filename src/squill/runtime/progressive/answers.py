@@ -15,7 +15,7 @@ from squill.plan.node import Node
 from squill.plan.schema import Schema
 from squill.runtime.progressive.early import EarlyAnswer, Provenance
 from squill.runtime.progressive.status import EarlyStatus, Watch
-from squill.runtime.progressive.store import AnswerStore
+from squill.runtime.progressive.store import AnswerStore, Late
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,22 +53,25 @@ def checked_until(until: Any) -> Until:
 class EarlyAnswers:
     """An iterator of `EarlyAnswer`s. Leaving the loop, or `close()`, stops the query and frees what it holds.
 
-    As a context it closes itself. Nothing runs before the first answer is asked for.
+    As a context it closes itself. Nothing runs before the first answer is asked for. What flows are rows of these
+    columns, of which `late` makes answers when somebody looks at them.
     """
 
     def __init__(
         self,
         *,
         node: Node,
-        shown: Schema,
+        flowing: Schema,
         steps: Callable[[], Iterator[Step]],
         until: Until,
         provenance: Provenance,
         explain: Callable[[], str],
         watch: Watch | None = None,
+        late: Late | None = None,
     ) -> None:
         self._node = node
-        self._shown = shown
+        self._flowing = flowing
+        self._late = late
         self._steps = steps
         self._until = until
         self._provenance = provenance
@@ -120,7 +123,7 @@ class EarlyAnswers:
     def _run(self) -> Generator[EarlyAnswer, None, None]:
         begin = time.perf_counter()
         self._state = "running"
-        store = AnswerStore(self._shown)
+        store = AnswerStore(self._flowing, self._late)
         steps = self._steps()
         try:
             for step in steps:
@@ -135,6 +138,7 @@ class EarlyAnswers:
                     is_final=step.is_final,
                     elapsed=time.perf_counter() - begin,
                     provenance=self._provenance,
+                    before=self._point,
                 )
                 store.add(answer, changes)
                 is_enough = self._is_enough(answer)

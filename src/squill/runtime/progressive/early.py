@@ -39,6 +39,7 @@ class EarlyAnswer:
         is_final: bool,
         elapsed: float,
         provenance: Provenance,
+        before: int | None = None,
     ) -> None:
         self.progress = progress
         self.fraction = fraction
@@ -48,6 +49,7 @@ class EarlyAnswer:
         self._store = store
         self._changes = changes
         self._provenance = provenance
+        self._before = before
         self._frame: pl.DataFrame | None = None
 
     @property
@@ -65,7 +67,7 @@ class EarlyAnswer:
                 "early.changes: a column called 'diff' is there already, where the changes have their own",
                 'rename it in the query, for instance .rename({"diff": "diff_value"}); `frame` has it as it is.',
             )
-        rows = self._store.changes(self._changes)
+        rows = self._store.changes(self._changes, self.progress, self._before)
         columns = [*rows.drop(DIFF).get_columns(), rows[DIFF].alias("diff")]
         ordered = in_order(pl.DataFrame(columns))
         return decoded(ordered.select("diff", *ordered.columns[:-1]), self._node.codecs)

@@ -20,6 +20,7 @@ from squill.plan.build.together import broken_promise, promised_together, promis
 from squill.plan.each_step import each_step, each_step_on_shards, over_steps
 from squill.plan.explain import explain
 from squill.plan.fragments import explain_fragments, fragments_of
+from squill.plan.late_columns import without_late_columns
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FrameSource
 from squill.plan.nodes.movement import Split
@@ -30,6 +31,7 @@ from squill.plan.rewrite import rewrite
 from squill.plan.schema import Schema
 from squill.runtime.progressive.answers import EarlyAnswers, Step, checked_until
 from squill.runtime.progressive.in_process import in_process
+from squill.runtime.progressive.late import late_rows
 from squill.runtime.progressive.on_shards import on_shards
 from squill.runtime.progressive.points import Counted
 from squill.runtime.progressive.provenance import ProvenanceOf
@@ -137,7 +139,8 @@ def _relational(
     *,
     ha: bool,
 ) -> EarlyAnswers:
-    plan = join_by_step(sharded(forget_past_steps(over_progress(node, inputs, coarsen))))
+    flowing, late = without_late_columns(node)
+    plan = join_by_step(sharded(forget_past_steps(over_progress(flowing, inputs, coarsen))))
     watch = Watch()
 
     def steps() -> Iterator[Step]:
@@ -148,11 +151,14 @@ def _relational(
         return on_shards(runtime, fragments_of(counted_plan), counted, watch, ha=ha)
 
     def text() -> str:
-        return f"{explain(plan) if runtime is None else explain_fragments(plan)}\n{_first_cost(inputs)}"
+        shown = explain(plan) if runtime is None else explain_fragments(plan)
+        finish = "" if late is None else f"when somebody looks at an answer:\n{explain(late)}\n"
+        return f"{shown}\n{finish}{_first_cost(inputs)}"
 
     return EarlyAnswers(
         node=node,
-        shown=node.schema,
+        flowing=flowing.schema,
+        late=None if late is None else partial(late_rows, late),
         steps=steps,
         until=until,
         provenance=ProvenanceOf(node, inputs, coarsen),
@@ -213,7 +219,7 @@ def _temporal(
 
     return EarlyAnswers(
         node=node,
-        shown=shown_schema(node),
+        flowing=shown_schema(node),
         steps=steps,
         until=until,
         provenance=ProvenanceOf(node, inputs, coarsen),

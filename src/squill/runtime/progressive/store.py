@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,10 +35,17 @@ def summed(changes: Sequence[pl.DataFrame], columns: Sequence[str]) -> pl.DataFr
     return counted.filter(pl.col(DIFF) != 0)
 
 
-class AnswerStore:
-    """Changes by progress point, the earliest ones summed up. Answers may be asked on any thread."""
+Late = Callable[[pl.DataFrame, int], pl.DataFrame]
 
-    def __init__(self, schema: Schema) -> None:
+
+class AnswerStore:
+    """Changes by progress point, the earliest ones summed up. Answers may be asked on any thread.
+
+    With `late` it makes answers of the rows that are summed up, and of their progress point.
+    """
+
+    def __init__(self, schema: Schema, late: Late | None = None) -> None:
+        self._late = late
         self._columns = list(schema)
         self._empty = schema.empty_frame().with_columns(pl.Series(DIFF, [], pl.Int64))
         self._base = self._empty
@@ -63,16 +70,30 @@ class AnswerStore:
 
     def at(self, progress: int) -> pl.DataFrame:
         """Return the rows of the answer at a progress point, in the order of their columns."""
+        return in_order(self._shown(self._there(progress), progress))
+
+    def _there(self, progress: int) -> pl.DataFrame:
         with self._lock:
             if self._earliest() >= progress:
                 self._sum_up()
             later = [frame for point, frame in self._log if point <= progress]
-            rows = summed([self._base, *later], self._columns) if later else self._base
-        return in_order(_repeated(rows))
+            return summed([self._base, *later], self._columns) if later else self._base
 
-    def changes(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Return the changes with what came and went again left out."""
-        return summed([self._empty, *frames], self._columns)
+    def _shown(self, there: pl.DataFrame, progress: int) -> pl.DataFrame:
+        rows = _repeated(there)
+        return rows if self._late is None else self._late(rows, progress)
+
+    def changes(self, frames: Sequence[pl.DataFrame], progress: int, before: int | None) -> pl.DataFrame:
+        """Return the changes since the answer at `before`, with what came and went again left out."""
+        net = summed([self._empty, *frames], self._columns)
+        if self._late is None:
+            return net
+        there = self._there(progress)
+        shown = [self._shown(there, progress).with_columns(pl.lit(1, pl.Int64).alias(DIFF))]
+        if before is not None:
+            past = summed([there, net.with_columns(-pl.col(DIFF))], self._columns)
+            shown.append(self._shown(past, before).with_columns(pl.lit(-1, pl.Int64).alias(DIFF)))
+        return summed(shown, shown[0].columns[:-1])
 
     def removals(self) -> list[pl.DataFrame]:
         """Return the changes after which nothing of all that was added is there."""

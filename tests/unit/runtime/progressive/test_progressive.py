@@ -299,7 +299,7 @@ def test_what_comes_again_replaces_what_was_given_without_being_given_again() ->
     assert (second.point, second.from_nothing, third.point, third.from_nothing) == (1, True, 2, False)
     answers = EarlyAnswers(
         node=sq.from_frame({"x": [1]}).plan,
-        shown=Schema({"x": pl.Int64()}),
+        flowing=Schema({"x": pl.Int64()}),
         steps=lambda: (step for step in [*first, second, third]),
         until=None,
         provenance=None,  # type: ignore[arg-type]
