@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from squill.engine.compile import load_operators
 from squill.engine.operator import Operator
+from squill.engine.operators.each_step import EachStepOperator
 from squill.engine.operators.step_join import StepJoin
 
-NEVER_DIVIDED: set[type[Operator]] = {StepJoin}
-"""Joins by step are in no live query."""
+NEVER_DIVIDED: set[type[Operator]] = {EachStepOperator, StepJoin}
+"""What goes by steps is in no live query."""
 
 
 def subclasses(kind: type[Operator]) -> set[type[Operator]]:

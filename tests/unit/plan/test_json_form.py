@@ -17,7 +17,7 @@ from squill.plan.json_form import KINDS, OF_A_PROCESS
 from squill.plan.node import Node, walk
 from squill.plan.nodes.live import AnyInput
 from squill.plan.nodes.movement import Move, ShardInput, Split
-from squill.plan.nodes.progress import ProgressSource
+from squill.plan.nodes.progress import EachStep, ProgressSource
 from squill.plan.nodes.sources import FedSource, GivenSource, Source
 from squill.plan.nodes.two_inputs import TwoInputs
 
@@ -36,7 +36,7 @@ def changed(stream: sq.Stream, change: Any) -> str:
 
 def test_every_node_that_users_make_has_a_form_or_a_reason() -> None:
     abstract = {Source, GivenSource, TwoInputs}
-    made_by_runtimes = {Split, Move, ShardInput, FedSource, AnyInput, ProgressSource}
+    made_by_runtimes = {Split, Move, ShardInput, FedSource, AnyInput, ProgressSource, EachStep}
 
     def below(kind: type[Node]) -> set[type[Node]]:
         return {kind}.union(*(below(item) for item in kind.__subclasses__() if item.__module__.startswith("squill")))
