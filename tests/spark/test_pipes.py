@@ -134,8 +134,14 @@ ROWS = 200_000
 """Enough for every step to be a batch of its own, so that the early ones are answered while others wait."""
 
 
-def lingering() -> Stream:
-    """Sums of floats, by two keys one after the other, whose rows take their time."""
+def rows_of_users(start: str | None = None) -> Stream:
+    numbers = np.arange(ROWS)
+    data = pl.DataFrame({"t": numbers, "user": numbers * 7919 % 997, "x": 1 / (numbers % 89 + 1)})
+    return sq.from_frame(data, start=start, name="rows")
+
+
+def slowly(rows: Stream) -> Stream:
+    """Let rows take their time."""
 
     def linger(rows: pl.DataFrame) -> pl.DataFrame:
         import time
@@ -143,11 +149,20 @@ def lingering() -> Stream:
         time.sleep(0.05)
         return rows
 
-    numbers = np.arange(ROWS)
-    data = pl.DataFrame({"user": numbers * 7919 % 997, "x": 1 / (numbers % 89 + 1)})
-    rows = sq.from_frame(data, name="rows").map_batches(linger)
+    return rows.map_batches(linger)
+
+
+def lingering() -> Stream:
+    """Sums of floats, by two keys one after the other."""
+    rows = slowly(rows_of_users())
     sums = rows.group_aggregate("user", s=sq.sum("x"), n=sq.count())
     return sums.group_aggregate(g=sq.col("user") % 10, total=sq.sum("s"), n=sq.sum("n"), most=sq.max("s"))
+
+
+def lingering_over_time() -> Stream:
+    """Sums of floats in windows, where rows go on to the shard of their user."""
+    sums = {"g": sq.max("user") % 10, "total": sq.sum("x"), "n": sq.count(), "most": sq.max("x")}
+    return slowly(rows_of_users("t").group_apply("user", lambda user: user.tumbling_window(50_000).aggregate(**sums)))
 
 
 def killing(marker: Path, task: int, times: int = 1) -> PipeTask:
@@ -186,12 +201,14 @@ def killing(marker: Path, task: int, times: int = 1) -> PipeTask:
     return run
 
 
-def check_killed(cluster: sq.Cluster, tmp_path: Path, *, after: int, task: int, ha: bool, times: int = 1) -> None:
+def check_killed(
+    cluster: sq.Cluster, tmp_path: Path, *, after: int, task: int, ha: bool, times: int = 1, query: Stream | None = None
+) -> None:
     """Kill a worker once so many answers were given; all answers must be as if nothing had happened, each once."""
     marker, folder = tmp_path / "marker", tmp_path / "runs"
     marker.mkdir()
     folder.mkdir()
-    query = lingering()
+    query = query or lingering()
     before = set(threading.enumerate())
     if not after:
         (marker / "now").touch()
@@ -226,6 +243,19 @@ def test_a_worker_killed_at_some_moment_changes_no_answer(
     spark_cluster: sq.Cluster, tmp_path: Path, after: int, task: int, ha: bool
 ) -> None:
     check_killed(spark_cluster, tmp_path, after=after, task=task, ha=ha)
+
+
+def test_a_worker_killed_under_a_query_over_time_changes_no_answer(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    check_killed(spark_cluster, tmp_path, after=5, task=1, ha=True, query=lingering_over_time())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("ha", [False, True])
+@pytest.mark.parametrize("after", [0, 2, 9, 14])
+def test_a_worker_killed_at_some_moment_under_a_query_over_time_changes_no_answer(
+    spark_cluster: sq.Cluster, tmp_path: Path, after: int, ha: bool
+) -> None:
+    check_killed(spark_cluster, tmp_path, after=after, task=0, ha=ha, query=lingering_over_time())
 
 
 @pytest.mark.faults
