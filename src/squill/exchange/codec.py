@@ -183,7 +183,7 @@ def decode(data: pa.Buffer, schema: Schema) -> Batch:
         record = reader.read_next_batch()
         header = json.loads(reader.schema.metadata[METADATA])
     rows = header["rows"]
-    bases = header["bases"]
+    bases = header.get("bases", {})  # checkpoints of before have none
     columns = (_Sent(array, bases.get(str(place))) for place, array in enumerate(record.columns))
     if rows and header.get("sync") == MINUS_INFINITY and header.get("other") == INFINITY:
         return Batch.relational(_payload(columns, schema), rows)

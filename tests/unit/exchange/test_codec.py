@@ -177,3 +177,12 @@ def test_long_integers_that_lie_close_together_take_few_bytes() -> None:
     assert 3 * 10_000 < encode(close).size < 3.2 * 10_000
     hashes = pl.Series("x", times).hash()
     assert 8 * 10_000 < encode(Batch.relational({"x": hashes}, 10_000)).size < 8.2 * 10_000
+
+
+def test_rows_that_an_older_version_has_kept_are_read() -> None:
+    schema = pa.schema([pa.field("x", pa.int64())], metadata={b"squill": b'{"rows": 2, "sync": 3, "other": 4}'})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch([pa.array([5, 6])], schema=schema))
+    rows = decode(sink.getvalue(), Schema({"x": pl.Int64()}))
+    assert (rows.sync.tolist(), rows.other.tolist(), rows.columns["x"].to_list()) == ([3, 3], [4, 4], [5, 6])
