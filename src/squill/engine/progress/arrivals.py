@@ -9,7 +9,7 @@ import numpy as np
 from squill.engine.batch import Batch, Int64s
 from squill.engine.ingress import Arrival
 
-__all__ = ["SMALL_STEP", "in_steps", "merged_steps"]
+__all__ = ["in_steps", "merged_steps"]
 
 SMALL_STEP = 4_096
 """Fewer rows than this are not worth a batch of their own, even where a step ends."""

@@ -20,7 +20,8 @@ from squill.engine.batch import Batch, Int64s, repeated
 from squill.engine.egress_progress import COUNTS
 from squill.engine.files import frames_of, read_error
 from squill.engine.ingress import Arrival
-from squill.engine.progress.arrivals import SMALL_STEP, in_steps, merged_steps
+from squill.engine.progress import arrivals
+from squill.engine.progress.arrivals import in_steps, merged_steps
 from squill.engine.progress.points import Piece, coarsened, points_of
 from squill.engine.progress.splits import numbered_splits
 from squill.engine.progress.tally import Tally
@@ -142,7 +143,7 @@ class _FileEnd:
         Where steps are small all of the rows are one piece.
         """
         low, high = np.searchsorted(self._ends, [first, first + rows - 1], side="right").tolist()
-        if rows < SMALL_STEP * (high - low + 1):
+        if rows < arrivals.SMALL_STEP * (high - low + 1):
             yield 0, rows
             return
         begin = 0

@@ -15,15 +15,17 @@ import pytest
 import squill as sq
 from squill.engine import egress_progress, time_sorter
 from squill.engine.batch import Batch
-from squill.engine.progress import stored
+from squill.engine.progress import arrivals, stored
 from squill.errors import PlanError, SourceReadError
 from squill.plan.assignment import STEP, Assignment
 from squill.plan.build.progress import inputs_of
 from squill.plan.dataset import MANIFEST, read_dataset
+from squill.plan.node import walk
 from squill.plan.nodes import FileSource
 from squill.plan.nodes.progress import NumberedPart
 from squill.runtime.progressive.answers import EarlyAnswers
 from squill.stream import Stream
+from tests.small_batches import read_in_batches_of
 
 ROWS = 600
 CLICKS = {
@@ -82,6 +84,25 @@ def test_answers_are_those_over_rows_in_any_order(tmp_path: Path, progress: Assi
     for shards in (1, 2, 3):
         with sq.local(cores=shards) as cluster:
             assert shown(query.progressive(progress, coarsen=coarsen, on=cluster)) == expected
+
+
+@pytest.mark.parametrize("batch_rows", [7, 10_000])
+@pytest.mark.parametrize("progress", [BY_USER, sq.progress.columns("from", "to")], ids=str)
+def test_large_steps_are_cut_where_they_end_and_answers_stay_the_same(
+    tmp_path: Path, progress: Assignment, batch_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "SMALL_STEP", 1)
+    read_in_batches_of(monkeypatch, batch_rows, sent=2)
+    query = per_ad(sq.scan(store(tmp_path / "clicks", progress)))
+    source = next(node for node in walk(query.plan) if isinstance(node, FileSource))
+    end = stored._FileEnd(source, source.paths[0])
+    cuts = list(end.cuts(0, int(end.come[:, 1].sum()), batch_rows))
+    assert [high for _, high in cuts[:-1]] == [low for low, _ in cuts[1:]]
+    assert all(len(set(end.steps(low, high - low).tolist())) == 1 and high - low <= batch_rows for low, high in cuts)
+    expected = shown(per_ad(sq.from_frame(CLICKS)).progressive(progress))
+    assert shown(query.progressive()) == expected
+    with sq.local(cores=2) as cluster:
+        assert shown(query.progressive(on=cluster)) == expected
 
 
 @pytest.mark.parametrize("shards", [1, 3])
