@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from squill.plan.build.locations import open_file, read_errors
-from squill.plan.expression_text import deserialise, dump_tree, load_tree
+from squill.plan.expression_text import conditions_of, deserialise, dump_tree, load_tree
 from squill.plan.expressions import Expression
 from squill.plan.nodes import FileSource
 from squill.plan.schema import Schema
@@ -104,7 +104,8 @@ def _may_match(
     keep = np.ones(metadata.num_row_groups, np.bool_)
     if predicate is None:
         return keep
-    for column, operation, constant in _comparisons(load_tree(predicate.serialised)):
+    comparisons = map(_comparison, conditions_of(load_tree(predicate.serialised)))
+    for column, operation, constant in filter(None, comparisons):
         if column not in places or not _is_comparable(columns[column]):
             continue
         found = [_bounds(metadata.row_group(group).column(places[column])) for group in range(len(keep))]
@@ -138,20 +139,16 @@ def _possible(operation: str, constant: pl.Expr) -> pl.Expr:
     return (low <= constant) & (high >= constant)
 
 
-def _comparisons(tree: object) -> Iterator[tuple[str, str, pl.Expr]]:
-    """Yield (column, operation, constant) for comparisons that all must hold where the filter does."""
+def _comparison(tree: object) -> tuple[str, str, pl.Expr] | None:
+    """Return (column, operation, constant), or None where the condition compares nothing with a constant."""
     match tree:
-        case {"Alias": [inner, _]}:
-            yield from _comparisons(inner)
-        case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
-            yield from _comparisons(left)
-            yield from _comparisons(right)
         case {"BinaryExpr": {"left": {"Column": str(name)}, "op": str(op), "right": {"Literal": literal}}}:
             if op in MIRRORED and _is_single(literal):
-                yield name, op, _constant(literal)
+                return name, op, _constant(literal)
         case {"BinaryExpr": {"left": {"Literal": literal}, "op": str(op), "right": {"Column": str(name)}}}:
             if op in MIRRORED and _is_single(literal):
-                yield name, MIRRORED[op], _constant(literal)
+                return name, MIRRORED[op], _constant(literal)
+    return None
 
 
 def _is_single(literal: object) -> bool:

@@ -13,14 +13,14 @@ import io
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import polars as pl
 
 from squill.plan.row_wise import is_byte_string
 
-__all__ = ["LostLiteralError", "deserialise", "dump_tree", "load_tree", "serialise"]
+__all__ = ["LostLiteralError", "conditions_of", "deserialise", "dump_tree", "load_tree", "serialise"]
 
 Tree = Any
 FLOAT_PLACES = frozenset({"Float", "Float32", "Float64", "breaks", "abs_tol", "rel_tol"})
@@ -63,6 +63,24 @@ def deserialise(text: str) -> pl.Expr:
 def load_tree(text: str) -> Tree:
     """Return the text as nested dicts and lists."""
     return json.loads(text)
+
+
+def conditions_of(tree: Tree) -> Iterator[Tree]:
+    """Yield the conditions that all must hold where a filter does.
+
+    Examples
+    --------
+    >>> [str(deserialise(dump_tree(tree))) for tree in conditions_of(load_tree(serialise(pl.col("x") & pl.col("y"))))]
+    ['col("x")', 'col("y")']
+    """
+    match tree:
+        case {"Alias": [inner, _]}:
+            yield from conditions_of(inner)
+        case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
+            yield from conditions_of(left)
+            yield from conditions_of(right)
+        case _:
+            yield tree
 
 
 def dump_tree(tree: Tree) -> str:

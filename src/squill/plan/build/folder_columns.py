@@ -8,7 +8,7 @@ on such columns says which files need not be read.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TypeVar
@@ -18,7 +18,7 @@ import polars as pl
 
 from squill.errors import SchemaChangedError
 from squill.plan.build.files import FoundFile, scan_files
-from squill.plan.expression_text import deserialise, dump_tree, load_tree
+from squill.plan.expression_text import conditions_of, deserialise, dump_tree, load_tree
 from squill.plan.nodes import FileSource
 from squill.plan.schema import Schema
 
@@ -109,22 +109,11 @@ def paths_to_read(source: FileSource) -> tuple[str, ...]:
     values = [folder_values(source, path) for path in source.paths]
     told = pl.DataFrame([pl.concat(column) for column in zip(*values, strict=True)])
     keep = pl.Series([True]).new_from_index(0, told.height)
-    for condition in _conditions(load_tree(source.predicate.serialised)):
+    for tree in conditions_of(load_tree(source.predicate.serialised)):
+        condition = deserialise(dump_tree(tree))
         if set(condition.meta.root_names()) <= set(source.folder_columns):
             try:
                 keep &= told.select(condition.fill_null(value=False)).to_series()
             except pl.exceptions.PolarsError:
                 continue  # reading says what is wrong with it
     return tuple(path for path, kept in zip(source.paths, keep, strict=True) if kept)
-
-
-def _conditions(tree: object) -> Iterator[pl.Expr]:
-    """Yield the conditions that all must hold where the filter does."""
-    match tree:
-        case {"Alias": [inner, _]}:
-            yield from _conditions(inner)
-        case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
-            yield from _conditions(left)
-            yield from _conditions(right)
-        case _:
-            yield deserialise(dump_tree(tree))
