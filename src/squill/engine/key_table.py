@@ -44,6 +44,7 @@ from squill.engine.hashing import (
     supports,
 )
 from squill.engine.kernels import key_table as kernels
+from squill.engine.key_sieve import KeySieve
 from squill.engine.recent_keys import MOST_KEYS, RecentKeys
 
 __all__ = ["KeyTable", "supports"]
@@ -54,6 +55,9 @@ SavedKeys: TypeAlias = dict[str, Array]
 _FIRST_SLOTS = 256
 _FIRST_ARENA = 4096
 _MOST_SLOTS = 2**31 - 1
+_SIEVED_ROWS = 16_384
+"""Fewer rows are looked for one by one; a sieve is made once as many as a fourth of the table's keys were."""
+_SAMPLE_ROWS = 1_024
 _NO_LENGTHS = np.empty(0, dtype=np.int32)
 _NO_STARTS = read_only(np.empty(0, dtype=np.int64))
 
@@ -100,6 +104,8 @@ class KeyTable:
         self._hashes = np.zeros(0, dtype=np.uint64)
         self._free = np.empty(0, dtype=np.int32)
         self._recent = RecentKeys() if isinstance(self._keys, _WordKeys) and len(self.dtypes) == 1 else None
+        self._sieve: KeySieve | None = None
+        self._sought = 0
         self._grow_slots(_FIRST_SLOTS)
 
     @property
@@ -174,9 +180,9 @@ class KeyTable:
         self, recent: RecentKeys, part: Words, rows: Int64s, hashes: Hashes | None, *, may_insert: bool
     ) -> Slots:
         """Return the slots of some rows, and remember them."""
-        part = part._replace(values=read_only(part.values[rows]), valid=part.valid[: len(rows)])
-        found = self._probe([part], None if hashes is None else hashes[rows], may_insert=may_insert)
-        recent.remember(part.values, found)
+        parts = _rows_of([part], rows)
+        found = self._probe(parts, None if hashes is None else hashes[rows], may_insert=may_insert)
+        recent.remember(part.values[rows], found)
         return found
 
     def tally(self, columns: Sequence[pl.Series]) -> tuple[Slots, Int64s] | None:
@@ -210,6 +216,32 @@ class KeyTable:
 
     def _probe(self, parts: list[Part], hashes: Hashes | None, *, may_insert: bool) -> Slots:
         key_hashes = hash_parts(parts) if hashes is None else read_only(hashes)
+        if may_insert:
+            self._sieve, self._sought = None, 0
+            return self._look_for(parts, key_hashes, may_insert=True)
+        sieve = self._sieve_for(parts, key_hashes)
+        if sieve is None:
+            return self._look_for(parts, key_hashes, may_insert=False)
+        rows = sieve.sifted(key_hashes)
+        out = np.full(len(key_hashes), -1, np.int32)
+        if len(rows):
+            out[rows] = self._look_for(_rows_of(parts, rows), read_only(key_hashes[rows]), may_insert=False)
+        return out
+
+    def _sieve_for(self, parts: list[Part], hashes: Hashes) -> KeySieve | None:
+        """Return a sieve where many rows are looked for of which most are not there, by the first of them."""
+        self._sought += len(hashes)
+        if len(hashes) < _SIEVED_ROWS or not all(isinstance(part, Words) for part in parts):
+            return None
+        if self._sieve is None and self._sought >= self.live // 4:
+            self._sought = 0
+            first = _rows_of(parts, np.arange(_SAMPLE_ROWS))
+            found = self._look_for(first, hashes[:_SAMPLE_ROWS], may_insert=False)
+            if np.count_nonzero(found >= 0) <= _SAMPLE_ROWS // 2:
+                self._sieve = KeySieve(self._hashes[self.living])
+        return self._sieve
+
+    def _look_for(self, parts: list[Part], key_hashes: Hashes, *, may_insert: bool) -> Slots:
         out = np.empty(len(key_hashes), dtype=np.int32)
         keys = self._keys.prepare(parts)
         row = 0
@@ -401,6 +433,19 @@ def _resized(array: Array, size: int) -> Array:
     longer = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
     longer[: len(array)] = array
     return longer
+
+
+def _rows_of(parts: Sequence[Part], rows: Int64s) -> list[Part]:
+    """Return some rows of parts that are words."""
+    return [
+        part._replace(
+            values=read_only(part.values[rows]),
+            # Without nulls it is the same everywhere.
+            valid=read_only(part.valid[rows] if part.has_nulls else part.valid[: len(rows)]),
+        )
+        for part in parts
+        if isinstance(part, Words)
+    ]
 
 
 def _given(slots: Array) -> Slots:
