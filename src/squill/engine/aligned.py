@@ -24,7 +24,8 @@ Array = npt.NDArray[Any]
 class AlignedOperator(Operator):
     """Rows go to `run` once both inputs have come to them, so never more wait than one input is ahead.
 
-    A subclass gives `run`; it may drop rows in `accept`, before they wait.
+    A subclass gives `run`, or `run_batches` where rows need not be put together; it may drop rows in `accept`, before
+    they wait.
     """
 
     whole_instants: ClassVar[bool] = True
@@ -48,6 +49,10 @@ class AlignedOperator(Operator):
         """Take rows of both sides, in order, that are due; `bound` is what both clocks have reached."""
         raise NotImplementedError
 
+    def run_batches(self, left: Sequence[Batch], right: Sequence[Batch], bound: int) -> None:
+        """Take the rows that are due as they came, on either side perhaps none."""
+        self.run(_together(left) if left else None, _together(right) if right else None, bound)
+
     def push(self, batch: Batch, port: int = 0) -> None:
         self._clocks[port] = max(self._clocks[port], int(batch.sync[-1]))
         batch = self.accept(batch, port)
@@ -68,26 +73,29 @@ class AlignedOperator(Operator):
             return  # an instant that is not over gives nothing
         self._reached = bound
         left, right = self._due(LEFT, bound), self._due(RIGHT, bound)
-        if left is not None or right is not None or self.has_due(bound):
-            self.run(left, right, bound)
+        if left or right or self.has_due(bound):
+            self.run_batches(left, right, bound)
 
     def has_due(self, bound: int) -> bool:
         """True when something is to be done by `bound` though no row is due."""
         return False
 
-    def _due(self, port: int, bound: int) -> Batch | None:
+    def _due(self, port: int, bound: int) -> list[Batch]:
         waiting = self._waiting[port]
         side = "left" if self.whole_instants else "right"
         due: list[Batch] = []
         while waiting:
-            count = int(np.searchsorted(waiting[0].sync, bound, side=side))  # type: ignore[call-overload]
-            if count < len(waiting[0]):
+            times = waiting[0].sync
+            # Most batches are due as a whole, and to search in times that nobody has looked at yet takes a while.
+            is_due = times[-1] < bound or (times[-1] == bound and not self.whole_instants)
+            count = len(times) if is_due else int(np.searchsorted(times, bound, side=side))  # type: ignore[call-overload]
+            if count < len(times):
                 if count:
                     due.append(waiting[0].slice(0, count))
                     waiting[0] = waiting[0].slice(count, len(waiting[0]))
                 break
             due.append(waiting.pop(0))
-        return _together(due) if due else None
+        return due
 
     def save(self) -> OperatorState:
         waiting = [list(rows) for rows in self._waiting]

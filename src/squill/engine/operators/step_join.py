@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -43,32 +43,30 @@ class StepJoin(AlignedOperator):
         # Ends say nothing new: every row is gone with its step, or stays.
         return batch.filter(batch.other > batch.sync) if batch.duration is None else batch
 
-    def run(self, left: Batch | None, right: Batch | None, bound: int) -> None:
+    def run_batches(self, left: Sequence[Batch], right: Sequence[Batch], bound: int) -> None:
         rows = (left, right)
         if self._table is not None and self._table_port is not None:
             if not self._table.is_complete:
                 _fill(self._table, rows[self._table_port])
-            asking = rows[1 - self._table_port]
-            if asking is not None:
-                self._look_up(self._table, self._table_port, asking)
-        elif left is not None and right is not None:
-            port = LEFT if len(left) < len(right) else RIGHT
+            self._look_up(self._table, self._table_port, rows[1 - self._table_port])
+        elif left and right:
+            port = LEFT if sum(map(len, left)) < sum(map(len, right)) else RIGHT
             table = self._new_table(port)
             _fill(table, rows[port])
-            asking = rows[1 - port]
-            assert asking is not None
-            self._look_up(table, port, asking)
+            self._look_up(table, port, rows[1 - port])
 
-    def _look_up(self, table: LookupTable, port: int, asking: Batch) -> None:
-        shown = {name: asking.columns[name] for name in shown_columns(self._node, 1 - port)}
-        for rows, places in _pairs(table, asking):
-            chosen = Batch(asking.sync, 1, shown)
-            chosen = chosen if rows is None else chosen.take(rows)
-            sides = (lambda _: dict(chosen.columns), table.columns)  # noqa: B023  (called before the next turn)
-            pairs = PairColumns(self._node, *(sides if port == RIGHT else sides[::-1]))
-            mask, columns = pairs.matching(places, places)
-            found = Batch(chosen.sync, 1, columns)
-            self.emit(found if mask is None else found.filter(mask))
+    def _look_up(self, table: LookupTable, port: int, asking: Sequence[Batch]) -> None:
+        names = shown_columns(self._node, 1 - port)
+        for batch in asking:
+            shown = {name: batch.columns[name] for name in names}
+            for rows, places in _pairs(table, batch):
+                chosen = Batch(batch.sync, 1, shown)
+                chosen = chosen if rows is None else chosen.take(rows)
+                sides = (lambda _: dict(chosen.columns), table.columns)  # noqa: B023  (called before the next turn)
+                pairs = PairColumns(self._node, *(sides if port == RIGHT else sides[::-1]))
+                mask, columns = pairs.matching(places, places)
+                found = Batch(chosen.sync, 1, columns)
+                self.emit(found if mask is None else found.filter(mask))
 
     def save(self) -> OperatorState:
         return {**super().save(), "table": None if self._table is None else self._table.save()}
@@ -83,9 +81,9 @@ class StepJoin(AlignedOperator):
         return super().state_rows + (0 if self._table is None else len(self._table))
 
 
-def _fill(table: LookupTable, rows: Batch | None) -> None:
-    if rows is not None:
-        table.add(rows)
+def _fill(table: LookupTable, rows: Sequence[Batch]) -> None:
+    for batch in rows:
+        table.add(batch)
     table.complete()
 
 
