@@ -24,9 +24,12 @@ from squill.engine.kernels import fold_order as kernels
 from squill.engine.operator import OperatorState
 from squill.plan.aggregates import BoundAggregate
 
-__all__ = ["CollectListFold", "RowLists", "TopFold"]
+__all__ = ["CollectListFold", "RowLists", "TopFold", "best_rows"]
 
 ALL = -1
+INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
+MANY = 4
+"""So many times as many rows as are listed make it worth to look for the best of them first."""
 PIECE = 1 << 20
 """How many listed codes one piece of an answer has at most, unless one list alone is longer."""
 
@@ -136,11 +139,32 @@ class TopFold(Fold):
         self._values = {name: self._codes.column(dtype) for name, dtype in context.payload.items()}
 
     def prepare(self, inputs: Sequence[pl.Series], batch: Batch, slots: Array) -> list[Column]:
-        self._codes.take(batch, [inputs[0]], descending=self.call.option("descending"))
-        self._codes.set_prefixes(inputs[0])
+        (by,) = inputs
+        best = self._best_rows(by, batch, slots)
+        if best is None:
+            return [(self._codes_of(by, batch), valid_of(by))]
+        codes, valid = np.zeros(len(batch), np.int64), np.zeros(len(batch), np.uint8)
+        codes[best], valid[best] = self._codes_of(by.gather(best), batch.take(best)), 1
+        return [(codes, valid)]
+
+    def _codes_of(self, by: pl.Series, batch: Batch) -> Array:
+        self._codes.take(batch, [by], descending=self.call.option("descending"))
+        self._codes.set_prefixes(by)
         for name, column in self._values.items():
             self._codes.add(column, batch.columns[name])
-        return [(self._codes.codes, valid_of(inputs[0]))]
+        return self._codes.codes
+
+    def _best_rows(self, by: pl.Series, batch: Batch, slots: Array) -> Array | None:
+        """Return the only rows that can ever be listed, None for all.
+
+        Of many rows that come to one key at one time and stay for ever these are the first k, with ties.
+        """
+        k = self.call.option("k")
+        if not self.context.properties.endless or len(batch) < MANY * k or batch.sync[0] != batch.sync[-1]:
+            return None
+        if slots.min() != slots.max():
+            return None
+        return best_rows(by, k, descending=self.call.option("descending"))
 
     def ensure_slots(self, capacity: int) -> None:
         self._lists.ensure_slots(capacity)
@@ -169,6 +193,30 @@ class TopFold(Fold):
     def load(self, state: OperatorState) -> None:
         self._codes.load(state["codes"])
         self._lists.load(state["lists"])
+
+
+def best_rows(values: pl.Series, k: int, *, descending: bool) -> Array | None:
+    """Return the rows of the k largest numbers, or the smallest, with ties; None where values are no plain numbers.
+
+    Examples
+    --------
+    >>> best_rows(pl.Series([5, 9, None, 7, 9, 1, 7]), 3, descending=True)
+    array([1, 3, 4, 6])
+    >>> best_rows(pl.Series([5, 9, None, 7]), 1, descending=False)
+    array([0])
+    """
+    if not isinstance(values.dtype, (*INTEGERS, pl.Float64)):
+        return None
+    numbers, valid = values_and_valid_of(values)
+    rows = np.flatnonzero(valid)
+    numbers = numbers[rows]
+    if isinstance(values.dtype, pl.Float64) and np.isnan(numbers).any():
+        return None
+    if len(rows) <= k:
+        return rows
+    border = len(rows) - k if descending else k - 1
+    last = np.partition(numbers, border)[border]
+    return rows[numbers >= last if descending else numbers <= last]
 
 
 register_fold("collect_list")(CollectListFold)
