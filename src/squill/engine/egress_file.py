@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -48,11 +49,17 @@ class FileSink(ClosedSink):
         self.rows_written = 0
         self.span: tuple[int, int] | None = None
         """The earliest start and the latest end written."""
-        schema = self._table(Batch.empty(dict(node.schema))).schema
+        self._format = file_format
+        self._schema = self._table(Batch.empty(dict(node.schema))).schema
+        self._compression: str | dict[str, str] = "snappy"
+        """Of a parquet file, for all columns or by column; it may be chosen until the first rows are written."""
         self._file = pa.OSFile(str(self._temporary), "wb")
-        self._writer: Writer = (
-            pq.ParquetWriter(self._file, schema) if file_format == "parquet" else pa.ipc.new_file(self._file, schema)
-        )
+
+    @cached_property
+    def _writer(self) -> Writer:
+        if self._format == "parquet":
+            return pq.ParquetWriter(self._file, self._schema, compression=self._compression)
+        return pa.ipc.new_file(self._file, self._schema)
 
     def _check(self) -> None:
         if not self._path.parent.is_dir():
