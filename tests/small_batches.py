@@ -16,6 +16,7 @@ def read_in_batches_of(patch: pytest.MonkeyPatch, rows: int, *, sent: int) -> No
     """Let shards read so many rows at a time, whatever becomes of them, and send some on once there are `sent`."""
     patch.setattr(shard, "DEFAULT_BATCH_ROWS", rows)
     patch.setattr(shard, "PASSING_BATCHES", 1)
+    patch.setattr(shard, "STEP_BATCHES", 1)
     patch.setattr(scatter, "ENOUGH_ROWS", sent)
 
 

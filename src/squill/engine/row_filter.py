@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -20,22 +22,34 @@ LARGE = 16_384
 
 
 class RowFilter:
-    """Applies one predicate to batches; their rows need not be in order."""
+    """Applies one predicate to batches; their rows need not be in order.
 
-    def __init__(self, predicate: Expression, time: TimeType | None) -> None:
+    ``payload``  the columns that rows have afterwards, where the predicate needs others too; all unless told.
+    """
+
+    def __init__(self, predicate: Expression, time: TimeType | None, payload: Sequence[str] | None = None) -> None:
         self._predicate = Evaluator([predicate], time, "where")
         self._comparison = Comparison.of(predicate)
+        self._payload = payload
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the rows that stay, in the order they stand; the batch itself when all of them do."""
         if self._comparison is not None and len(batch) < LARGE:
             keep = self._comparison.mask(batch.columns)
             if keep is not None:
-                return batch.filter(keep)
+                return self._shown(batch).filter(keep)
         mask = self._comparison(batch.columns) if self._comparison is not None else None
         if mask is None:
             (mask,) = self._predicate(batch).values()
-        return _kept_by_polars(batch, mask) if len(batch) >= LARGE else _kept(batch, mask)
+        shown = self._shown(batch)
+        return _kept_by_polars(shown, mask) if len(batch) >= LARGE else _kept(shown, mask)
+
+    def _shown(self, batch: Batch) -> Batch:
+        if self._payload is None:
+            return batch
+        shown = batch.with_columns({name: batch.columns[name] for name in self._payload})
+        shown.is_ordered = batch.is_ordered
+        return shown
 
 
 def _kept(batch: Batch, mask: pl.Series) -> Batch:
@@ -57,4 +71,9 @@ def _kept_by_polars(batch: Batch, mask: pl.Series) -> Batch:
         return values_of(series_from("", values, None, pl.Int64()).filter(mask))
 
     other = kept(batch.other) if batch.duration is None else batch.duration
-    return Batch(kept(batch.sync), other, columns, None if batch.ids is None else kept(np.asarray(batch.ids)))
+    # Rows of one step have one time, which need not be looked through.
+    is_instant = batch.is_ordered and batch.sync[0] == batch.sync[-1]
+    sync = batch.sync[: int(mask.sum())] if is_instant else kept(batch.sync)
+    rows = Batch(sync, other, columns, None if batch.ids is None else kept(np.asarray(batch.ids)))
+    rows.is_ordered = batch.is_ordered
+    return rows

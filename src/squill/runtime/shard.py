@@ -53,8 +53,9 @@ class BatchInbox:
 
 
 PASSING_BATCHES = 4
-"""How many batches are read as one where rows only pass by, as what they are dealt into is as large as the caches hold;
-and over progress, where few pieces make a step, each of which has its price."""
+"""How many batches are read as one where rows only pass by: what they are dealt into is as large as the caches hold."""
+STEP_BATCHES = 16
+"""The same over progress: a step is a few pieces, each of which has its price."""
 
 
 def rows_per_batch(root: Node) -> int:
@@ -63,8 +64,9 @@ def rows_per_batch(root: Node) -> int:
     Rows that are dealt to others arrive in pieces, each of which is worked on by itself: two threads took a sixth less
     time for a sum than with pieces of a quarter of this size.
     """
-    is_large = isinstance(root.time, ProgressType) or not waits_for_time(root)
-    return PASSING_BATCHES * DEFAULT_BATCH_ROWS if is_large else DEFAULT_BATCH_ROWS
+    if isinstance(root.time, ProgressType):
+        return STEP_BATCHES * DEFAULT_BATCH_ROWS
+    return DEFAULT_BATCH_ROWS if waits_for_time(root) else PASSING_BATCHES * DEFAULT_BATCH_ROWS
 
 
 def read_split(split: Source, rows: int | None = None) -> Iterator[Batch]:

@@ -54,6 +54,8 @@ def merged_steps(runs: Sequence[Batch], until: int) -> tuple[list[Batch], list[B
             rest.append(run.slice(end, len(run)))
     if len(ready) < 2:
         return ready, rest
+    if all(run.sync[0] == run.sync[-1] for run in ready) and sum(map(len, ready)) >= SMALL_STEP * len(ready):
+        return sorted(ready, key=lambda run: int(run.sync[0])), rest
     begins = np.concatenate([run.sync[_begins(run)] for run in ready])
     steps = np.unique(begins)
     if sum(map(len, ready)) < SMALL_STEP * len(begins):
@@ -70,4 +72,6 @@ def _begins(batch: Batch) -> Int64s:
 
 
 def _bounds(run: Batch, steps: Int64s) -> tuple[Int64s, Int64s]:
+    if run.sync[0] == run.sync[-1]:
+        return np.where(steps <= run.sync[0], 0, len(run)), np.where(steps < run.sync[0], 0, len(run))
     return np.searchsorted(run.sync, steps), np.searchsorted(run.sync, steps, side="right")

@@ -87,11 +87,11 @@ class _PlainRows:
 
     def __init__(self, source: ProgressSource) -> None:
         predicate = _predicate(source.source)
-        self._keep = None if predicate is None else RowFilter(predicate, None)
+        self._payload = tuple(source.schema)
+        self._keep = None if predicate is None else RowFilter(predicate, None, self._payload)
         # Before its filter, which comes after rows are numbered.
         self._reader = RowReader(_reading(source, None))
         self._lasting = source.lasting
-        self._payload = tuple(source.schema)
 
     def __call__(self, piece: Piece, starts: Int64s, ends: Int64s | None) -> Batch:
         if piece.part.path is not None:

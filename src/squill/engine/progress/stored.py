@@ -1,16 +1,18 @@
-"""Rows of a dataset that is stored in the order of progress: read as far as somebody asks, a few row groups at a time.
+"""Rows of a dataset that is stored in the order of progress: read as far as somebody asks, file beside file.
 
 The ends of the files say how many rows come and go at which point: as rows are in the order of their first points,
-that says the point of each. Pieces of files are read by their first step, the next one while the rows of the last are
-worked on.
+that says the point of each, and the next one of those that have not been read. Always the file that is furthest
+behind is read on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -27,7 +29,6 @@ from squill.engine.progress.splits import numbered_splits
 from squill.engine.progress.tally import Tally
 from squill.engine.progress.timed import TimedRows
 from squill.engine.row_filter import RowFilter
-from squill.engine.time_sorter import earliest_later
 from squill.errors import SourceReadError
 from squill.plan.build.locations import open_file, read_errors
 from squill.plan.nodes import FilePart, FileSource
@@ -36,28 +37,50 @@ from squill.time import INFINITY
 
 __all__ = ["read_rows", "stored_batches", "stored_counts"]
 
-PIECE_ROWS = 1 << 22
-"""So many rows are read at a time: to begin a reading costs as much as some 100,000 rows of a column, and row groups
-that are read together are decoded at once."""
+Item = TypeVar("Item")
+
+FILES_AHEAD = 8
+"""So many files, which are all read beside each other, have their rows read ahead."""
+FRAMES_AHEAD = 2
+"""So many pieces of rows that are filtered are made ready while others are worked on; other rows Polars reads ahead."""
 
 
 def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]:
     """Yield the rows in the order of their first progress point, and how far that has come."""
-    files = {path: _FileEnd(_files(source), path) for path in _files(source).paths}
-    pieces = [piece for piece in _pieces(source, files) if _last_point(source, files, piece[1]) >= source.wanted]
-    pieces.sort(key=lambda piece: piece[0])
-    bounds = earliest_later([low for low, _ in pieces])
     held: list[Batch] = []
-    rows_of = _Rows(source, files, batch_rows)
-    for number, batches in enumerate(_read_ahead(rows_of, [part for _, part in pieces])):
-        is_last = number + 1 == len(pieces)
-        until = INFINITY if is_last else bounds[number] // source.coarsen * source.coarsen
-        held += batches
-        ready, held = merged_steps(held, until)
+    reading = _read_in_turn(_file_readers(source, batch_rows))
+    is_worked_on = source.is_timed or _files(source).predicate is not None
+    for batches, reached in _made_ready(reading) if is_worked_on else reading:
+        until = reached if reached == INFINITY else reached // source.coarsen * source.coarsen
+        ready, held = merged_steps([*held, *batches], until)
         for batch in ready:
             yield from in_steps(batch, batch_rows)
-        if not is_last:
+        if until < INFINITY:
             yield Arrival(None, until)
+
+
+def _read_in_turn(files: Sequence[_FileReader]) -> Generator[tuple[list[Batch], int], None, None]:
+    """Yield some rows of the file that is furthest behind, and the first point that may follow."""
+    while files:
+        behind = min(files, key=lambda file: file.reached)
+        if behind.reached == INFINITY:
+            return
+        batches = behind.read()
+        yield batches, min(file.reached for file in files)
+
+
+def _made_ready(items: Generator[Item, None, None]) -> Iterator[Item]:
+    """Yield the items; the next ones are made on a thread while somebody works on the last."""
+    with ThreadPoolExecutor(1, "squill-read") as reader:
+        coming = deque(reader.submit(next, items, None) for _ in range(FRAMES_AHEAD))
+        try:
+            while (item := coming.popleft().result()) is not None:
+                coming.append(reader.submit(next, items, None))
+                yield item
+        finally:
+            for future in coming:
+                future.cancel()
+            reader.submit(items.close)
 
 
 class _Rows:
@@ -71,37 +94,76 @@ class _Rows:
         self._source = source
         self._ends = files
         self._batch_rows = batch_rows
-        self._keep = None if inner.predicate is None else RowFilter(inner.predicate, None)
+        self._reads_ahead = len(files) <= FILES_AHEAD
+        self._payload = tuple(source.schema)
+        self._keep = None if inner.predicate is None else RowFilter(inner.predicate, None, self._payload)
         self._reading = replace(inner, predicate=None, parts=None, read=_wanted(source))
         timed = replace(self._reading, predicate=inner.predicate)
         self._timed = TimedRows(timed, tuple(source.schema)) if source.is_timed else None
 
-    def __call__(self, part: NumberedPart) -> list[Batch]:
-        batches: list[Batch] = []
-        first = 0
+    def __call__(self, part: NumberedPart) -> Iterator[tuple[list[Batch], int]]:
+        """Yield rows as they come, and how many of the part's have been read with them."""
+        read = 0
         end = self._ends[part.path or ""]
-        for frame in read_rows(self._reading, part):
+        for frame in read_rows(self._reading, part, ahead=self._reads_ahead):
             columns = {series.name: series.rechunk() for series in frame.get_columns()}
-            for low, high in end.cuts(part.offset + first, frame.height, self._batch_rows):
-                steps = end.steps(part.offset + first + low, high - low)
+            batches: list[Batch] = []
+            for low, high in end.cuts(part.offset + read, frame.height, self._batch_rows):
+                steps = end.steps(part.offset + read + low, high - low)
                 cut = {name: series.slice(low, high - low) for name, series in columns.items()}
-                batches.append(self._rows(Piece(self._source, part, first + low, high - low, cut, steps)))
-            first += frame.height
-        return [batch for batch in batches if len(batch)]
+                batches.append(self._rows(Piece(self._source, part, read + low, high - low, cut, steps)))
+            read += frame.height
+            yield [batch for batch in batches if len(batch)], read
 
     def _rows(self, piece: Piece) -> Batch:
-        columns = dict(piece.columns)
         starts, ends = points_of(piece)
         if self._timed is not None:
             return self._timed(piece, starts)
-        batch = Batch(starts, self._source.lasting if ends is None else ends, columns)
+        batch = Batch(starts, self._source.lasting if ends is None else ends, dict(piece.columns))
+        batch.is_ordered = True
         if self._keep is not None:
             batch = self._keep(batch)
         if ends is not None:
             batch = batch.filter(batch.other > batch.sync)
-        rows = batch.with_columns({name: batch.columns[name] for name in self._source.schema})
+        rows = batch.with_columns({name: batch.columns[name] for name in self._payload})
         rows.is_ordered = True
         return rows
+
+
+class _FileReader:
+    """The rows of one file, from its first piece on.
+
+    ``reached``  the first point of what has not been read yet; infinity at the end.
+    """
+
+    def __init__(self, rows_of: _Rows, end: _FileEnd, parts: Sequence[NumberedPart]) -> None:
+        self._end = end
+        self._parts = parts
+        self.reached = end.step(parts[0].offset)
+        self._batches = self._read(rows_of)
+
+    def read(self) -> list[Batch]:
+        """Return the next rows, perhaps none, and move on."""
+        return next(self._batches)
+
+    def _read(self, rows_of: _Rows) -> Iterator[list[Batch]]:
+        for part, following in zip(self._parts, [*self._parts[1:], None], strict=True):
+            for batches, read in rows_of(part):
+                if read < (part.rows or 0):
+                    self.reached = self._end.step(part.offset + read)
+                else:
+                    self.reached = INFINITY if following is None else self._end.step(following.offset)
+                yield batches
+
+
+def _file_readers(source: ProgressSource, batch_rows: int) -> list[_FileReader]:
+    ends = {path: _FileEnd(_files(source), path) for path in _files(source).paths}
+    rows_of = _Rows(source, ends, batch_rows)
+    by_path: dict[str, list[NumberedPart]] = {}
+    for part in numbered_splits(_files(source), source.assignment) if source.parts is None else source.parts:
+        if _last_point(source, ends, part) >= source.wanted:
+            by_path.setdefault(part.path or "", []).append(part)
+    return [_FileReader(rows_of, ends[path], _pieces(parts)) for path, parts in by_path.items()]
 
 
 def _files(source: ProgressSource) -> FileSource:
@@ -154,29 +216,27 @@ class _FileEnd:
 
     def step(self, row: int) -> int:
         """Return the point at which a row comes."""
-        return int(self.steps(row, 1)[0])
+        return int(self.come[np.searchsorted(self._ends, row, side="right"), 0])
 
 
-def _pieces(source: ProgressSource, files: dict[str, _FileEnd]) -> Iterator[tuple[int, NumberedPart]]:
-    """Yield neighbouring row groups, and the first step in each: few at first, so that an answer is soon there."""
-    parts = numbered_splits(_files(source), source.assignment) if source.parts is None else source.parts
-    joined: NumberedPart | None = None
-    wanted = 1
+def _pieces(parts: Sequence[NumberedPart]) -> list[NumberedPart]:
+    """Return neighbouring row groups of a file as one: few at first, so that who soon stops has little of them read.
+
+    To begin a reading costs as much as some 100,000 rows of a column.
+    """
+    pieces: list[NumberedPart] = []
+    wanted = 0
     for part in parts:
-        rows = part.rows or 0
-        if joined is not None and joined.path == part.path and joined.offset + (joined.rows or 0) == part.offset:
-            total = (joined.rows or 0) + rows
-            if total <= min(wanted, PIECE_ROWS):
-                joined = replace(joined, rows=total)
-                continue
-            wanted = 2 * (joined.rows or 0)
+        last = pieces[-1] if pieces else None
+        if last is None or last.offset + (last.rows or 0) != part.offset:
+            pieces.append(part)
+            wanted = 0
+        elif (last.rows or 0) + (part.rows or 0) <= wanted:
+            pieces[-1] = replace(last, rows=(last.rows or 0) + (part.rows or 0))
         else:
-            wanted = 1
-        if joined is not None:
-            yield files[joined.path or ""].step(joined.offset), joined
-        joined = part
-    if joined is not None:
-        yield files[joined.path or ""].step(joined.offset), joined
+            pieces.append(part)
+            wanted = 2 * (last.rows or 0)
+    return pieces
 
 
 def _last_point(source: ProgressSource, files: dict[str, _FileEnd], part: NumberedPart) -> int:
@@ -185,24 +245,9 @@ def _last_point(source: ProgressSource, files: dict[str, _FileEnd], part: Number
     return step // source.coarsen * source.coarsen
 
 
-def _read_ahead(rows_of: _Rows, parts: Sequence[NumberedPart]) -> Iterator[list[Batch]]:
-    """Yield the rows of pieces; the next one is read, and filtered, while somebody works on the last."""
-    with ThreadPoolExecutor(1, "squill-read") as reader:
-        coming: Future[list[Batch]] | None = None
-        try:
-            for number, part in enumerate(parts):
-                batches = rows_of(part) if coming is None else coming.result()
-                is_last = number + 1 == len(parts)
-                coming = None if is_last else reader.submit(rows_of, parts[number + 1])
-                yield batches
-        finally:
-            if coming is not None:
-                coming.cancel()
-
-
-def read_rows(source: FileSource, part: NumberedPart) -> list[pl.DataFrame]:
-    """Read some row groups, each of which comes by itself unless it is small."""
-    return list(frames_of(source, FilePart(part.path or "", part.offset, part.rows)))
+def read_rows(source: FileSource, part: NumberedPart, *, ahead: bool) -> Iterator[pl.DataFrame]:
+    """Yield the rows of some row groups as they are asked for, or `ahead` of that."""
+    return frames_of(source, FilePart(part.path or "", part.offset, part.rows), ahead=ahead)
 
 
 def _wanted(source: ProgressSource) -> tuple[str, ...]:

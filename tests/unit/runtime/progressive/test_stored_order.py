@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,14 +64,14 @@ def groups_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     read: list[int] = []
     plain = stored.read_rows
 
-    def counted(source: FileSource, part: NumberedPart) -> list[pl.DataFrame]:
+    def counted(source: FileSource, part: NumberedPart, *, ahead: bool) -> Iterator[pl.DataFrame]:
         metadata = pq.read_metadata(part.path)
         first = 0
         for number in range(metadata.num_row_groups):
             if part.offset <= first < part.offset + (part.rows or 0):
                 read.append(number)
             first += metadata.row_group(number).num_rows
-        return plain(source, part)
+        return plain(source, part, ahead=ahead)
 
     monkeypatch.setattr(stored, "read_rows", counted)
     return read
@@ -298,3 +300,78 @@ def test_rows_before_those_that_are_wanted_are_not_read(
     assert later == [row for row in rows if row[0] >= 8]
     assert 0 < fewer < pieces
     assert read(99) == (0, [])
+
+
+def test_of_many_files_none_is_read_ahead_and_answers_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = per_ad(sq.scan(store(tmp_path / "clicks", BY_USER, shards=3)))
+    expected = shown(query.progressive())
+    flags: list[bool] = []
+    plain = stored.read_rows
+
+    def noted(source: FileSource, part: NumberedPart, *, ahead: bool) -> Iterator[pl.DataFrame]:
+        flags.append(ahead)
+        return plain(source, part, ahead=ahead)
+
+    monkeypatch.setattr(stored, "read_rows", noted)
+    for most, is_ahead in ((3, True), (2, False)):
+        monkeypatch.setattr(stored, "FILES_AHEAD", most)
+        assert shown(query.progressive()) == expected
+        assert set(flags) == {is_ahead}
+        flags.clear()
+
+
+def test_neighbouring_row_groups_are_read_as_one_few_at_first() -> None:
+    groups = [NumberedPart(n, 0, 10, path="a", offset=10 * n, length=10) for n in range(12)]
+    pieces = stored._pieces([*groups[:9], *groups[10:]])
+    assert [(piece.offset, piece.rows) for piece in pieces] == [
+        (0, 10),
+        (10, 20),
+        (30, 40),
+        (70, 20),
+        (100, 10),
+        (110, 10),
+    ]
+
+
+@pytest.mark.parametrize("where", [None, sq.col("x") > 2], ids=["as they are", "filtered"])
+def test_a_file_that_gets_lost_is_named_and_no_thread_stays(tmp_path: Path, where: pl.Expr | None) -> None:
+    folder = Path(store(tmp_path / "clicks", BY_USER))
+    clicks = sq.scan(str(folder))
+    query = (clicks if where is None else clicks.where(where)).group_aggregate("ad", n=sq.count())
+    answers = query.progressive()
+    lost = sorted(folder.glob("*.parquet"))[1]
+    content = lost.read_bytes()
+    # The footer is there, and says what is in the file; the rows are not.
+    lost.write_bytes(b"PAR1" + bytes(len(content) // 2) + content[4 + len(content) // 2 :])
+    with pytest.raises(SourceReadError, match=lost.name):
+        list(answers)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("squill-read")]
+
+
+def test_who_stops_early_leaves_no_thread(tmp_path: Path) -> None:
+    for _ in per_ad(sq.scan(store(tmp_path / "clicks", BY_USER))).progressive():
+        break
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("squill-read")]
+
+
+def test_columns_are_compressed_where_that_is_worth_reading_longer(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    numbers = rng.integers(0, 1 << 50, 2_000)
+    data = {"user": numbers, "text": [f"{n}, and the same words as in every row" for n in numbers]}
+    (path,) = Path(store(tmp_path / "d", sq.progress.hashed("user", 1), 1, data)).glob("*.parquet")
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    assert {column.path_in_schema: column.compression for column in columns} == {
+        "user": "UNCOMPRESSED",
+        "text": "SNAPPY",
+        STEP: "UNCOMPRESSED",
+    }
+
+
+def test_of_large_steps_no_small_row_group_is_left_over(tmp_path: Path) -> None:
+    data = {"user": [1] * 120}
+    (path,) = Path(store(tmp_path / "d", sq.progress.hashed("user", 1), 1, data)).glob("*.parquet")
+    metadata = pq.read_metadata(path)
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [50, 35, 35]
