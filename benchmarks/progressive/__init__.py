@@ -23,7 +23,7 @@ def experiments() -> list[Experiment]:
     found: list[Experiment] = []
     for suffix, where in (("", None), (LOCAL, partial(sq.local, cores=2)), (SPARK, spark_session.cluster_of)):
         found += [
-            Answers(name=CTR + suffix, query=click_through_rate, data=clicks_and_impressions, times=40, where=where),
+            Answers(name=CTR + suffix, query=click_through_rate, data=clicks_and_impressions, times=80, where=where),
             Answers(
                 name=Q3 + suffix, query=best_orders, data=orders_and_lines, times=10, where=where, forgets=where is None
             ),
