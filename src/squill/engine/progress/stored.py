@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -41,16 +42,15 @@ Item = TypeVar("Item")
 
 FILES_AHEAD = 8
 """So many files, which are all read beside each other, have their rows read ahead."""
-FRAMES_AHEAD = 2
-"""So many pieces of rows that are filtered are made ready while others are worked on; other rows Polars reads ahead."""
+FRAMES_AHEAD = 8
+"""So many pieces are made ready, in the order in which they are asked for, while others are worked on; at first fewer,
+as who soon stops should have read little."""
 
 
 def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]:
     """Yield the rows in the order of their first progress point, and how far that has come."""
     held: list[Batch] = []
-    reading = _read_in_turn(_file_readers(source, batch_rows))
-    is_worked_on = source.is_timed or _files(source).predicate is not None
-    for batches, reached in _made_ready(reading) if is_worked_on else reading:
+    for batches, reached in _made_ready(_read_in_turn(_file_readers(source, batch_rows))):
         until = reached if reached == INFINITY else reached // source.coarsen * source.coarsen
         ready, held = merged_steps([*held, *batches], until)
         for batch in ready:
@@ -72,10 +72,14 @@ def _read_in_turn(files: Sequence[_FileReader]) -> Generator[tuple[list[Batch], 
 def _made_ready(items: Generator[Item, None, None]) -> Iterator[Item]:
     """Yield the items; the next ones are made on a thread while somebody works on the last."""
     with ThreadPoolExecutor(1, "squill-read") as reader:
-        coming = deque(reader.submit(next, items, None) for _ in range(FRAMES_AHEAD))
+        coming = deque([reader.submit(next, items, None)])
         try:
-            while (item := coming.popleft().result()) is not None:
-                coming.append(reader.submit(next, items, None))
+            for asked in count():
+                item = coming.popleft().result()
+                if item is None:
+                    return
+                while len(coming) < min(1 + asked // 2, FRAMES_AHEAD):
+                    coming.append(reader.submit(next, items, None))
                 yield item
         finally:
             for future in coming:
