@@ -20,7 +20,7 @@ WORD_BITS = 64
 
 
 class KeySieve:
-    """Lets through every hash that it was made of, and at most one in `BITS_PER_KEY` of all others.
+    """Lets through every hash that it was made of, and about one in `BITS_PER_KEY` of all others, or fewer.
 
     Examples
     --------

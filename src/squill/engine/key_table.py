@@ -180,9 +180,9 @@ class KeyTable:
         self, recent: RecentKeys, part: Words, rows: Int64s, hashes: Hashes | None, *, may_insert: bool
     ) -> Slots:
         """Return the slots of some rows, and remember them."""
-        parts = _rows_of([part], rows)
-        found = self._probe(parts, None if hashes is None else hashes[rows], may_insert=may_insert)
-        recent.remember(part.values[rows], found)
+        chosen = _chosen_words(part, rows)
+        found = self._probe([chosen], None if hashes is None else hashes[rows], may_insert=may_insert)
+        recent.remember(chosen.values, found)
         return found
 
     def tally(self, columns: Sequence[pl.Series]) -> tuple[Slots, Int64s] | None:
@@ -437,15 +437,13 @@ def _resized(array: Array, size: int) -> Array:
 
 def _rows_of(parts: Sequence[Part], rows: Int64s) -> list[Part]:
     """Return some rows of parts that are words."""
-    return [
-        part._replace(
-            values=read_only(part.values[rows]),
-            # Without nulls it is the same everywhere.
-            valid=read_only(part.valid[rows] if part.has_nulls else part.valid[: len(rows)]),
-        )
-        for part in parts
-        if isinstance(part, Words)
-    ]
+    return [_chosen_words(part, rows) for part in parts if isinstance(part, Words)]
+
+
+def _chosen_words(part: Words, rows: Int64s) -> Words:
+    # Without nulls all rows are valid alike.
+    valid = part.valid[rows] if part.has_nulls else part.valid[: len(rows)]
+    return part._replace(values=read_only(part.values[rows]), valid=read_only(valid))
 
 
 def _given(slots: Array) -> Slots:

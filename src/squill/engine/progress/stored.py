@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from typing import TypeVar
@@ -71,20 +71,23 @@ def _read_in_turn(files: Sequence[_FileReader]) -> Generator[tuple[list[Batch], 
 
 def _made_ready(items: Generator[Item, None, None]) -> Iterator[Item]:
     """Yield the items; the next ones are made on a thread while somebody works on the last."""
-    with ThreadPoolExecutor(1, "squill-read") as reader:
-        coming = deque([reader.submit(next, items, None)])
-        try:
-            for asked in count():
-                item = coming.popleft().result()
-                if item is None:
-                    return
-                while len(coming) < min(1 + asked // 2, FRAMES_AHEAD):
-                    coming.append(reader.submit(next, items, None))
-                yield item
-        finally:
-            for future in coming:
-                future.cancel()
-            reader.submit(items.close)
+    coming: deque[Future[Item | None]] = deque()
+    try:
+        with ThreadPoolExecutor(1, "squill-read") as reader:
+            try:
+                coming.append(reader.submit(next, items, None))
+                for asked in count():
+                    item = coming.popleft().result()
+                    if item is None:
+                        return
+                    while len(coming) < min(1 + asked // 2, FRAMES_AHEAD):
+                        coming.append(reader.submit(next, items, None))
+                    yield item
+            finally:
+                for future in coming:
+                    future.cancel()
+    finally:
+        items.close()  # the thread is over by now
 
 
 class _Rows:
