@@ -2,7 +2,8 @@
 
 Progress points are whole numbers from 0 on. A row has a first one and perhaps an end, which is excluded; a row
 without an end stays. Rows are numbered round robin over a fixed list of splits (the row groups of parquet files,
-else the files; a frame is one): row j of split s of S is number j·S + s, so that every split feeds every step.
+else the files; a frame is one), each giving one row at a time as long as it has any: row j of split s of S splits of
+one length is number j·S + s. So every split feeds every step, and there are no gaps.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Rows(Assignment):
 
 @dataclass(frozen=True)
 class Fractions(Assignment):
-    """Every step adds an n-th of each split: row j of a split of L rows comes at step j·n // L."""
+    """Every step adds an n-th of each split: row j of split s of S, of L rows, comes at step (j + s/S)·n // L."""
 
     n: int
 

@@ -57,11 +57,17 @@ def ready_to_read(source: ProgressSource) -> ProgressSource:
         parts = tuple(numbered_splits(source.source, source.assignment)) if source.parts is None else source.parts
         return replace(source, parts=parts, splits=len(parts))
     if source.parts is None:
-        parts = tuple(numbered_splits(source.source, source.assignment))
-        source = replace(source, parts=parts, splits=len(parts))
+        source = _numbered(source)
     if isinstance(source.assignment, Stratified) and source.given is None:
         source = replace(source, given=strata(source, source.assignment))
     return source
+
+
+def _numbered(source: ProgressSource) -> ProgressSource:
+    """Return the source with all splits of its input, and their lengths where all of them are known."""
+    parts = tuple(numbered_splits(source.source, source.assignment))
+    lengths = tuple(part.length for part in parts if part.length is not None)
+    return replace(source, parts=parts, splits=len(parts), lengths=lengths if len(lengths) == len(parts) else ())
 
 
 def _assigned(source: ProgressSource) -> Iterator[tuple[Batch, int]]:
@@ -170,8 +176,7 @@ def _predicate(source: Source) -> Expression | None:
 
 def strata(source: ProgressSource, assignment: Stratified) -> list[Int64s]:
     """Return the step of each row, split by split: the i-th row of a key, by number, comes at step i // k."""
-    splits = tuple(numbered_splits(source.source, assignment))
-    whole = replace(source, parts=splits, splits=len(splits))
+    whole = _numbered(source)
     keys = [pl.Series([], dtype=pl.UInt64)]
     numbers, owners = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for piece in pieces_of_progress(whole, assignment.key):
@@ -183,4 +188,4 @@ def strata(source: ProgressSource, assignment: Stratified) -> list[Int64s]:
     place = pl.col("number").rank("ordinal").over("key").cast(pl.Int64) - 1
     steps = (table.select(place).to_series() // assignment.k).to_numpy()
     owner = np.concatenate(owners)
-    return [steps[owner == split.split] for split in splits]
+    return [steps[owner == split.split] for split in whole.parts or ()]

@@ -13,6 +13,7 @@ import polars as pl
 from squill.engine.batch import Int64s
 from squill.engine.columns import as_int64, valid_of
 from squill.engine.hashing import hash_columns
+from squill.engine.progress.round_robin import fraction_steps, round_robin
 from squill.errors import InputError, InternalError
 from squill.plan.assignment import (
     STEP,
@@ -60,7 +61,9 @@ class Piece:
 
     @property
     def numbers(self) -> Int64s:
-        """The rows' numbers in the input: round robin over its splits."""
+        """The rows' numbers in the input: round robin over its splits; with gaps where nobody knows their lengths."""
+        if self.source.lengths:
+            return round_robin(self.source.lengths).numbers(self.part.split, self.rows)
         return self.rows * self.source.splits + self.part.split
 
     def shown(self, row: int) -> str:
@@ -99,7 +102,7 @@ def _fractions(assignment: Fractions, piece: Piece) -> Int64s:
     length = piece.part.length
     if length is None:
         raise InternalError(f"nobody knows how many rows split {piece.part.split} has")
-    return piece.rows * assignment.n // max(length, 1)
+    return fraction_steps(piece.rows, length, assignment.n, piece.part.split, piece.source.splits)
 
 
 def _exponential(assignment: Exponential, piece: Piece) -> Int64s:

@@ -7,12 +7,15 @@ from dataclasses import replace
 import polars as pl
 
 from squill.engine.row_groups import row_groups
-from squill.plan.assignment import Assignment, Fractions
+from squill.plan.assignment import Assignment, Exponential, Fractions, Rows, Stratified
 from squill.plan.build.folder_columns import file_rows
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.nodes.progress import NumberedPart
 
 __all__ = ["numbered_splits"]
+
+NUMBERED = (Exponential, Rows, Stratified)
+"""What goes by the numbers of rows, to which all splits add."""
 
 
 def numbered_splits(source: Source, assignment: Assignment) -> list[NumberedPart]:
@@ -36,6 +39,6 @@ def numbered_splits(source: Source, assignment: Assignment) -> list[NumberedPart
 
 def _length(source: FileSource, path: str, assignment: Assignment) -> int | None:
     """Return how many rows a file has, which does not say so itself, where the assignment must know it before."""
-    if not isinstance(assignment, Fractions):
+    if not (isinstance(assignment, Fractions) or (isinstance(assignment, NUMBERED) and len(source.paths) > 1)):
         return None
     return int(file_rows(source, path).select(pl.len()).collect().item())

@@ -1,6 +1,6 @@
 """The progress points of rows that one shard of several writes: they are numbered as they come.
 
-The shard's rows are a split: row j of shard s of S is number j·S + s.
+The shard's rows are a split: row j of shard s of S is number j·S + s, as no shard knows how many rows the others have.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from squill.engine.batch import Batch, Int64s
 from squill.engine.buffers import grown
 from squill.engine.keyed import KeySlots
 from squill.engine.progress.points import Piece, points_of
+from squill.engine.progress.round_robin import fraction_steps
 from squill.plan.assignment import Assignment, Fractions, Stratified
 from squill.plan.node import Node
 from squill.plan.nodes import FrameSource
@@ -74,4 +75,4 @@ class WrittenSteps:
         """Return the points of rows, once all have come."""
         if not isinstance(self._assignment, Fractions):
             return points
-        return points * self._assignment.n // max(self._rows, 1)
+        return fraction_steps(points, self._rows, self._assignment.n, self._part.split, self._source.splits)

@@ -74,6 +74,7 @@ class ProgressSource(Source):
 
     ``coarsen``  progress points are multiples of it.
     ``parts``    which rows of how many `splits` are read, by the reader of this number; None is all.
+    ``lengths``  how many rows each split has, where rows are numbered over them; none where that is not known.
     ``given``    the first step of each row, split by split, where it takes all rows to tell.
     ``tally``    is told when how many rows come and go, once all are read.
     ``in_order`` whether the rows are stored in this order, with their steps.
@@ -90,6 +91,7 @@ class ProgressSource(Source):
     parts: tuple[NumberedPart, ...] | None = None
     reader: int = 0
     splits: int = 0
+    lengths: tuple[int, ...] = ()
     given: Sequence[Any] | None = field(default=None, compare=False)
     tally: Any = field(default=None, compare=False)
     in_order: bool = False
