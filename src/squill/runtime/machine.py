@@ -24,7 +24,7 @@ from squill.plan.routing import Routing
 from squill.runtime.answer import Answer, Part, Receipt
 from squill.runtime.failure import located
 from squill.runtime.report import MeteredOutbox, Work
-from squill.runtime.shard import Inbox, run_shard
+from squill.runtime.shard import BatchInbox, Inbox, run_shard
 from squill.runtime.threads import Checkpoint, run_on_threads
 from squill.time import ProgressType
 
@@ -126,6 +126,9 @@ class Machine:
                         part = stack.enter_context(self._answer.open(fragment.root, shard, self._attempt))
                     sinks = self._sinks(fragment, shard, ports, work) if part is None else [part.sink]
                     inboxes = self._inboxes(fragment, shard, ports)
+                    for inbox in inboxes:
+                        if isinstance(inbox, BatchInbox):
+                            stack.callback(inbox.close)
                     run_shard(fragment.root, inboxes, one_sink(fragment, sinks), between_batches, work)
                     receipt = None if part is None else part.finish()
                     work.rows_out += 0 if receipt is None else sum(map(len, receipt.pieces))

@@ -6,7 +6,7 @@ This is all the work there is; runtimes only decide where it happens, and what t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
@@ -50,6 +50,11 @@ class BatchInbox:
                 return [batch]
         self.clock = INFINITY
         return []
+
+    def close(self) -> None:
+        """Let go of what reads the rows, and end its threads: an error would hold on to them."""
+        if isinstance(self._batches, Generator):
+            self._batches.close()
 
 
 PASSING_BATCHES = 4

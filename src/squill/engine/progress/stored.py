@@ -61,12 +61,16 @@ def stored_batches(source: ProgressSource, batch_rows: int) -> Iterator[Arrival]
 
 def _read_in_turn(files: Sequence[_FileReader]) -> Generator[tuple[list[Batch], int], None, None]:
     """Yield some rows of the file that is furthest behind, and the first point that may follow."""
-    while files:
-        behind = min(files, key=lambda file: file.reached)
-        if behind.reached == INFINITY:
-            return
-        batches = behind.read()
-        yield batches, min(file.reached for file in files)
+    try:
+        while files:
+            behind = min(files, key=lambda file: file.reached)
+            if behind.reached == INFINITY:
+                return
+            batches = behind.read()
+            yield batches, min(file.reached for file in files)
+    finally:
+        for file in files:
+            file.close()
 
 
 def _made_ready(items: Generator[Item, None, None]) -> Iterator[Item]:
@@ -153,7 +157,10 @@ class _FileReader:
         """Return the next rows, perhaps none, and move on."""
         return next(self._batches)
 
-    def _read(self, rows_of: _Rows) -> Iterator[list[Batch]]:
+    def close(self) -> None:
+        self._batches.close()
+
+    def _read(self, rows_of: _Rows) -> Generator[list[Batch], None, None]:
         for part, following in zip(self._parts, [*self._parts[1:], None], strict=True):
             for batches, read in rows_of(part):
                 if read < (part.rows or 0):

@@ -18,7 +18,7 @@ import squill as sq
 from squill.engine import egress_progress, time_sorter
 from squill.engine.batch import Batch
 from squill.engine.progress import arrivals, stored
-from squill.errors import PlanError, SourceReadError
+from squill.errors import PlanError, SourceReadError, SquillError
 from squill.plan.assignment import STEP, Assignment
 from squill.plan.build.progress import inputs_of
 from squill.plan.dataset import MANIFEST, read_dataset
@@ -353,6 +353,26 @@ def test_a_file_that_gets_lost_is_named_and_no_thread_stays(tmp_path: Path, wher
 def test_who_stops_early_leaves_no_thread(tmp_path: Path) -> None:
     for _ in per_ad(sq.scan(store(tmp_path / "clicks", BY_USER))).progressive():
         break
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("squill-read")]
+
+
+def test_errors_on_shards_leave_no_thread_even_while_somebody_has_them(tmp_path: Path) -> None:
+    def fail(_: pl.DataFrame) -> pl.DataFrame:
+        raise ValueError("no")
+
+    clicks = sq.scan(store(tmp_path / "clicks", BY_USER))
+    failing = per_ad(clicks.map_batches(fail))
+    held: list[BaseException] = []
+    with sq.local(cores=2) as cluster:
+        for answers in (
+            per_ad(clicks).progressive(on=cluster, until=lambda _: 1 // 0),
+            failing.progressive(on=cluster),
+        ):
+            try:
+                list(answers)
+            except (ZeroDivisionError, SquillError) as error:
+                held.append(error)
+    assert [type(error).__name__ for error in held] == ["ZeroDivisionError", "UserFunctionError"]
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("squill-read")]
 
 
