@@ -13,7 +13,8 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan.node import Node
 from squill.plan.schema import Schema
-from squill.runtime.progressive.early import EarlyAnswer, Provenance
+from squill.runtime.progressive.early import EarlyAnswer
+from squill.runtime.progressive.provenance import ProvenanceOf
 from squill.runtime.progressive.status import EarlyStatus, Watch
 from squill.runtime.progressive.store import AnswerStore, Late
 
@@ -64,7 +65,7 @@ class EarlyAnswers:
         flowing: Schema,
         steps: Callable[[], Iterator[Step]],
         until: Until,
-        provenance: Provenance,
+        provenance: ProvenanceOf,
         explain: Callable[[], str],
         watch: Watch | None = None,
         late: Late | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -11,12 +11,10 @@ from squill.engine.codecs import decoded
 from squill.errors import PlanError
 from squill.plan.node import Node
 from squill.plan.schema import Schema
-from squill.runtime.progressive.provenance import rows_like
+from squill.runtime.progressive.provenance import ProvenanceOf, rows_like
 from squill.runtime.progressive.store import DIFF, AnswerStore, in_order
 
 __all__ = ["EarlyAnswer"]
-
-Provenance = Callable[[int, Mapping[str, Any] | None], dict[str, pl.DataFrame]]
 
 
 class EarlyAnswer:
@@ -38,7 +36,7 @@ class EarlyAnswer:
         fraction: float,
         is_final: bool,
         elapsed: float,
-        provenance: Provenance,
+        provenance: ProvenanceOf,
         before: int | None = None,
     ) -> None:
         self.progress = progress
@@ -75,12 +73,14 @@ class EarlyAnswer:
     def provenance(self, row: Mapping[str, Any] | None = None) -> dict[str, pl.DataFrame]:
         """Return, by input name, the input rows behind this answer: all that are there at its progress point.
 
-        With a `row` of the answer, as a dict, only those behind it: of a grouped query the rows of its key that pass
-        the filters on the way. What cannot be told exactly is refused. The inputs are read again for it.
+        With a `row` of the answer, as a dict, only those that take part in its derivation: of a grouped query the rows
+        of its key that pass the filters on the way, of a join the rows of its pairs. What cannot be told exactly is
+        refused. The inputs are read again for it, and with a `row` the query is run again over what is there.
         """
-        if row is not None:
-            self._check_is_there(row)
-        return self._provenance(self.progress, row)
+        if row is None:
+            return self._provenance.all_rows(self.progress)
+        self._check_is_there(row)
+        return self._provenance.behind(self.progress, self.frame, row)
 
     def _check_is_there(self, row: Mapping[str, Any]) -> None:
         if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):

@@ -111,10 +111,10 @@ def test_provenance_through_a_join_by_its_key() -> None:
     }
 
 
-def test_provenance_of_a_row_without_its_key_is_refused() -> None:
+def test_provenance_of_a_row_without_its_key_is_that_of_all_that_are_equal() -> None:
     (only,) = ctr().select("ctr").progressive(sq.progress.at_start())
-    with pytest.raises(UnsupportedOperatorError, match="does not say which 'ad' it belongs to"):
-        only.provenance({"ctr": 0.6})
+    behind = only.provenance({"ctr": 0.6})
+    assert {name: frame.height for name, frame in behind.items()} == {"clicks": 3, "impressions": 5}
 
 
 @pytest.mark.parametrize("name", ["__squill_row__", "index", "literal"])
