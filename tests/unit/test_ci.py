@@ -176,6 +176,19 @@ def test_rows_that_were_counted_bound_a_count_from_below() -> None:
             assert early.frame["n"].item()["low"] >= there
 
 
+@pytest.mark.parametrize("p", [0.001, 0.05, 0.5, 0.95, 0.999])
+def test_a_quantile_lies_within_its_bounds_also_where_all_rows_are_there_early(p: float) -> None:
+    rows = sq.from_frame({"u": range(30), "x": range(30)}).aggregate(z=sq.ci.quantile("x", p))
+    answers = [early for early in rows.progressive(sq.progress.hashed("u", 200)) if early.frame.height]
+    found = [(early.fraction, early.frame["z"].item()) for early in answers]
+    assert sum(fraction == 1 for fraction, _ in found) > 1
+    for _, interval in found:
+        estimate, low, high = interval.values()
+        assert low is None or low <= estimate
+        assert high is None or estimate <= high
+    assert list(found[-1][1].values()) == pytest.approx([29 * p] * 3)
+
+
 def test_a_group_by_the_hashed_columns_is_exact_as_soon_as_it_is_there() -> None:
     per_user = sq.from_frame(visits()).group_aggregate("user", m=sq.ci.sum("x"), plain=sq.sum("x"))
     for early in per_user.progressive(BY_USER):

@@ -277,6 +277,8 @@ def _positions(call: BoundAggregate) -> list[tuple[int, float]]:
     if call.kind != "percentile":
         return [(kernels.SMALLEST if call.kind == "min" else kernels.LARGEST, 0.0)]
     share = call.option("p")
+    if call.has_option("neighbour"):  # of the two that percentiles are interpolated between
+        return [(kernels.BELOW if call.option("neighbour") == "below" else kernels.ABOVE, share)]
     if call.option("discrete"):
         return [(kernels.DISCRETE, share)]
     return [(kernels.BELOW, share), (kernels.ABOVE, share)]

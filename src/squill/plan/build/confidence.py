@@ -181,8 +181,9 @@ class _Expansion:
         if all(call.placeholder != base.placeholder for call in calls):
             calls.append(base)
         columns.append(column(base.placeholder, base.dtype).renamed(_name(item, "value")))
-        for side, shares in (("lows", _shares(item.p, -1)), ("highs", _shares(item.p, 1))):
-            places = [_rank_call(base, side, level, share) for level, share in enumerate(shares) if share is not None]
+        for side, neighbour, sign in (("lows", "below", -1), ("highs", "above", 1)):
+            shares = enumerate(_shares(item.p, sign))
+            places = [_rank_call(base, neighbour, level, share) for level, share in shares if share is not None]
             calls += places
             types = Schema((call.placeholder, call.dtype) for call in places)
             read = [pl.col(call.placeholder).cast(pl.Float64) for call in places]
@@ -269,6 +270,9 @@ def _bounds(item: Estimated) -> dict[str, pl.Expr]:
     if item.kind == "quantile":
         level = ((half / WIDEST).log() / math.log(RATIO)).floor().clip(0, LEVELS - 1).cast(pl.Int64)
         low, high = (_part(item, side).list.get(level, null_on_oob=True) for side in ("lows", "highs"))
+        # Values between two neighbours are rounded, and may leave them by that much.
+        low = pl.when(low > estimate).then(estimate).otherwise(low)
+        high = pl.when(high < estimate).then(estimate).otherwise(high)
         is_known &= half <= WIDEST
     values = {FIELDS[0]: estimate}
     for name, bound in zip(FIELDS[1:], (low, high), strict=True):
@@ -304,9 +308,11 @@ def _shares(p: float, sign: int) -> list[float | None]:
     return [share if 0 < share < 1 else None for share in shares]
 
 
-def _rank_call(base: BoundAggregate, side: str, level: int, share: float) -> BoundAggregate:
-    options = (("p", share), ("discrete", True))
-    return replace(base, placeholder=f"{base.placeholder}{side}{level}", options=options, dtype=base.inputs[0].dtype)
+def _rank_call(base: BoundAggregate, neighbour: str, level: int, share: float) -> BoundAggregate:
+    """Return the value at a share of the rows; of the two that it lies between the one away from the estimate."""
+    options = (("p", share), ("discrete", True), ("neighbour", neighbour))
+    placeholder = f"{base.placeholder}{neighbour}{level}"
+    return replace(base, placeholder=placeholder, options=options, dtype=base.inputs[0].dtype)
 
 
 def _widened(node: Node, order: Iterable[str], types: Mapping[str, pl.DataType]) -> Node:
