@@ -231,6 +231,19 @@ def test_the_rows_behind_an_interval_are_those_of_its_group() -> None:
             assert behind.height == row["n"]
 
 
+@pytest.mark.parametrize("name", ["__ci_share", "__ci_share__", "__ci_z_y", "__ci_z_y__", "__ci_2_z_half"])
+def test_columns_may_have_any_name(name: str) -> None:
+    rows = visits().rename({"ad": name})
+    asked = {"z": sq.ci.mean("x"), "q": sq.ci.quantile("x"), "n": sq.count()}
+    named = sq.from_frame(rows).group_aggregate(name, **asked).progressive(BY_USER)
+    plain = sq.from_frame(visits()).group_aggregate("ad", **asked).progressive(BY_USER)
+    for one, other in zip(named, plain, strict=True):
+        assert one.frame.rename({name: "ad"}).equals(other.frame)
+    named = query(**{name: sq.ci.sum("x"), "z": sq.ci.sum("x"), "n": sq.count()}).progressive(BY_USER)
+    for early in named:
+        assert early.frame[name].equals(early.frame["z"])
+
+
 MOMENTS = {"m": sq.ci.mean("x"), "t": sq.ci.sum("x", uniform=True), "n": sq.ci.count(), "plain": sq.max("x")}
 """Intervals of which only moments flow."""
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import polars as pl
@@ -55,9 +55,37 @@ RATIO = 0.8
 LEVELS = 36
 """Quantiles are read at the shares p ± WIDEST·RATIO^k: as near as the interval, or up to a quarter farther."""
 
-SHARE = "__ci_share__"
-
 Clusters = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Interval(Estimated):
+    """An estimated column, and how the names of all begin that it is computed from."""
+
+    prefix: str
+
+    def name(self, what: str) -> str:
+        return f"{self.prefix}{self.column}_{what}"
+
+    def part(self, what: str) -> pl.Expr:
+        return pl.col(self.name(what))
+
+    @property
+    def share(self) -> pl.Expr:
+        return pl.col(_share_name(self.prefix))
+
+
+def _share_name(prefix: str) -> str:
+    return f"{prefix}share"
+
+
+def _free_prefix(node: Aggregate) -> str:
+    """Return a prefix that no column of the aggregate or of its input has."""
+    prefix, number = "__ci_", 1
+    while any(name.startswith(prefix) for name in (*node.schema, *node.parent.schema)):
+        number += 1
+        prefix = f"__ci_{number}_"
+    return prefix
 
 
 def has_intervals(root: Node) -> bool:
@@ -126,7 +154,8 @@ class _Expansion:
         self._clusters = clusters
         self._steps = steps
         self._coarsen = coarsen
-        self._estimated = {item.column: item for item in node.estimated}
+        self._prefix = _free_prefix(node)
+        self._intervals = [_Interval(**vars(item), prefix=self._prefix) for item in node.estimated]
         self._calls = {call.placeholder: call for call in node.calls}
 
     def built(self) -> Node:
@@ -136,10 +165,10 @@ class _Expansion:
         last = (self._steps - 1) // self._coarsen * self._coarsen
         pieces = Chop(parent=together, period=self._coarsen, offset=0, until=last)
         there = pl.min_horizontal(start() + self._coarsen, pl.lit(self._steps)) / self._steps
-        computed = _with(pieces, {SHARE: there})
+        computed = _with(pieces, {_share_name(self._prefix): there})
         # In several selects, since what one computes the next uses more than once.
         for stage in (_estimates, _halves, _bounds):
-            named = [stage(item) for item in self._node.estimated]
+            named = [stage(item) for item in self._intervals]
             computed = _with(computed, {name: expr for columns in named for name, expr in columns.items()})
         names = (*self._node.keys, *(item.name for item in self._node.columns))
         return Select(parent=computed, columns=tuple(column(name, computed.schema[name]) for name in names))
@@ -148,7 +177,7 @@ class _Expansion:
 
     def _moments(self) -> Node:
         """Return, by group, sums over the clusters of what intervals are computed from."""
-        wanted = dict.fromkeys(name for item in self._node.estimated for name in _summed(item))
+        wanted = dict.fromkeys(name for item in self._intervals for name in _summed(item))
         calls = tuple(self._calls[name] for name in wanted)
         per_cluster = Aggregate(
             parent=self._node.parent,
@@ -157,7 +186,7 @@ class _Expansion:
             columns=tuple(column(call.placeholder, call.dtype) for call in calls),
         )
         sums: dict[str, AggregateExpr] = {}
-        for item in self._node.estimated:
+        for item in self._intervals:
             sums.update(_sums(item))
         return aggregate(per_cluster, self._node.keys, sums)
 
@@ -165,22 +194,23 @@ class _Expansion:
 
     def _beside(self) -> Aggregate | None:
         """Return what looks at rows: aggregates without intervals, and values at ranks."""
-        plain = tuple(item for item in self._node.columns if item.name not in self._estimated)
+        estimated = {item.column for item in self._intervals}
+        plain = tuple(item for item in self._node.columns if item.name not in estimated)
         used = {root for item in plain for root in item.roots}
         calls = [call for call in self._node.calls if call.placeholder in used]
         columns = list(plain)
-        for item in self._node.estimated:
+        for item in self._intervals:
             if item.kind == "quantile":
                 self._read_ranks(item, calls, columns)
         if not columns:
             return None
         return replace(self._node, calls=tuple(calls), columns=tuple(columns), estimated=())
 
-    def _read_ranks(self, item: Estimated, calls: list[BoundAggregate], columns: list[Expression]) -> None:
+    def _read_ranks(self, item: _Interval, calls: list[BoundAggregate], columns: list[Expression]) -> None:
         base = self._calls[item.of[0]]
         if all(call.placeholder != base.placeholder for call in calls):
             calls.append(base)
-        columns.append(column(base.placeholder, base.dtype).renamed(_name(item, "value")))
+        columns.append(column(base.placeholder, base.dtype).renamed(item.name("value")))
         for side, neighbour, sign in (("lows", "below", -1), ("highs", "above", 1)):
             shares = enumerate(_shares(item.p, sign))
             places = [_rank_call(base, neighbour, level, share) for level, share in shares if share is not None]
@@ -189,7 +219,7 @@ class _Expansion:
             read = [pl.col(call.placeholder).cast(pl.Float64) for call in places]
             unknown = [pl.lit(None, pl.Float64)] * (LEVELS - len(places))  # the widest, which come first
             values = pl.concat_list([*unknown, *read])
-            columns.append(bind_one(values, Scope(types, None, ends_known=False), "sq.ci").renamed(_name(item, side)))
+            columns.append(bind_one(values, Scope(types, None, ends_known=False), "sq.ci").renamed(item.name(side)))
 
     def _together(self, rows: Aggregate, moments: Node) -> Node:
         """Return both sides of each group in one row; by union, since a join would lose keys that are null."""
@@ -208,15 +238,11 @@ def _with(node: Node, named: Mapping[str, pl.Expr]) -> Node:
     return Select(parent=node, columns=(*kept, *new))
 
 
-def _summed(item: Estimated) -> Iterable[str]:
+def _summed(item: _Interval) -> Iterable[str]:
     return item.of[1:] if item.kind == "quantile" else item.of
 
 
-def _name(item: Estimated, what: str) -> str:
-    return f"__ci_{item.column}_{what}__"
-
-
-def _sums(item: Estimated) -> dict[str, AggregateExpr]:
+def _sums(item: _Interval) -> dict[str, AggregateExpr]:
     """Return the sums over clusters: of totals and their squares, and of how many clusters have any."""
     *above, below = (pl.col(name).cast(pl.Float64) for name in _summed(item))
     sums = {
@@ -226,61 +252,57 @@ def _sums(item: Estimated) -> dict[str, AggregateExpr]:
     }
     for x in above:
         sums |= {"x": functions.sum(x), "xx": functions.sum(x * x), "xy": functions.sum(x * below)}
-    return {_name(item, what): total for what, total in sums.items()}
+    return {item.name(what): total for what, total in sums.items()}
 
 
-def _part(item: Estimated, what: str) -> pl.Expr:
-    return pl.col(_name(item, what))
-
-
-def _estimates(item: Estimated) -> dict[str, pl.Expr]:
-    y = _part(item, "y")
+def _estimates(item: _Interval) -> dict[str, pl.Expr]:
+    y = item.part("y")
     match item.kind:
         case "sum" | "count":
-            estimate = y / pl.col(SHARE)
+            estimate = y / item.share
         case "mean" | "ratio":
-            estimate = pl.when(y != 0).then(_part(item, "x") / y)
+            estimate = pl.when(y != 0).then(item.part("x") / y)
         case _:
-            estimate = _part(item, "value").cast(pl.Float64)
-    return {_name(item, "estimate"): estimate, _name(item, "factor"): _factor(item)}
+            estimate = item.part("value").cast(pl.Float64)
+    return {item.name("estimate"): estimate, item.name("factor"): _factor(item)}
 
 
-def _halves(item: Estimated) -> dict[str, pl.Expr]:
+def _halves(item: _Interval) -> dict[str, pl.Expr]:
     """Return half the width of the interval; of a quantile, that of the share of rows."""
-    n, y, yy, xx, xy, estimate = (_part(item, what) for what in ("n", "y", "yy", "xx", "xy", "estimate"))
-    missing = 1 - pl.col(SHARE)
+    n, y, yy, xx, xy, estimate = (item.part(what) for what in ("n", "y", "yy", "xx", "xy", "estimate"))
+    missing = 1 - item.share
     match item.kind:
         case "sum" | "count":
-            error = (missing * yy).sqrt() / pl.col(SHARE)
+            error = (missing * yy).sqrt() / item.share
         case "mean" | "ratio":
             spread = (xx - 2 * estimate * xy + estimate * estimate * yy).clip(0)
             error = (missing * spread * n / (n - 1)).sqrt() / y.abs()
         case _:
             error = (missing * item.p * (1 - item.p) * yy * n / (n - 1)).sqrt() / y
-    return {_name(item, "half"): _part(item, "factor") * error}
+    return {item.name("half"): item.part("factor") * error}
 
 
-def _bounds(item: Estimated) -> dict[str, pl.Expr]:
+def _bounds(item: _Interval) -> dict[str, pl.Expr]:
     """Return estimate, low and high."""
-    estimate, half = _part(item, "estimate"), _part(item, "half")
+    estimate, half = item.part("estimate"), item.part("half")
     low, high = estimate - half, estimate + half
-    is_known = _part(item, "n") >= 2
+    is_known = item.part("n") >= 2
     if item.kind == "count":
-        low = pl.max_horizontal(low, _part(item, "y"))  # rows that have been counted are there for good
+        low = pl.max_horizontal(low, item.part("y"))  # rows that have been counted are there for good
     if item.kind == "quantile":
         level = ((half / WIDEST).log() / math.log(RATIO)).floor().clip(0, LEVELS - 1).cast(pl.Int64)
-        low, high = (_part(item, side).list.get(level, null_on_oob=True) for side in ("lows", "highs"))
+        low, high = (item.part(side).list.get(level, null_on_oob=True) for side in ("lows", "highs"))
         # Values between two neighbours are rounded, and may leave them by that much.
         low = pl.when(low > estimate).then(estimate).otherwise(low)
         high = pl.when(high < estimate).then(estimate).otherwise(high)
         is_known &= half <= WIDEST
     values = {FIELDS[0]: estimate}
     for name, bound in zip(FIELDS[1:], (low, high), strict=True):
-        values[name] = pl.when(pl.col(SHARE) >= 1).then(estimate).when(is_known).then(bound)
+        values[name] = pl.when(item.share >= 1).then(estimate).when(is_known).then(bound)
     return {item.column: pl.struct(value.alias(name) for name, value in values.items())}
 
 
-def _factor(item: Estimated) -> pl.Expr:
+def _factor(item: _Interval) -> pl.Expr:
     """Return how many standard deviations the interval has on each side.
 
     Few clusters tell little of their spread: the factor grows as the quantiles of Student's t do, by the first terms of
@@ -288,7 +310,7 @@ def _factor(item: Estimated) -> pl.Expr:
     """
     miss = 1 - item.level
     z = NormalDist().inv_cdf(1 - miss / 2)
-    free = (_part(item, "n") - 1).cast(pl.Float64)
+    free = (item.part("n") - 1).cast(pl.Float64)
     terms = (
         (z**2 + 1) / 4,
         (5 * z**4 + 16 * z**2 + 3) / 96,
@@ -297,7 +319,7 @@ def _factor(item: Estimated) -> pl.Expr:
     small = 1 + terms[0] / free + terms[1] / free**2 + terms[2] / free**3
     if not item.uniform:
         return z * small
-    time = pl.col(SHARE) / (1 - pl.col(SHARE))
+    time = item.share / (1 - item.share)
     mixed = BEST_AT / (2 * math.log(1 / miss) + math.log(1 + 2 * math.log(1 / miss)))
     return ((1 + mixed / time) * ((time + mixed) / (mixed * miss**2)).log()).sqrt() * small
 
