@@ -263,9 +263,13 @@ def file_source(
     schema: object = None,
     **promises: Any,
 ) -> Node:
-    dataset = find_dataset(paths) if start is None and end is None and schema is None else None
-    if dataset is not None:
+    dataset = find_dataset(paths) if schema is None else None
+    if dataset is not None and start is None and end is None:
         return stored_source(dataset, name, file_format, keep_time=keep_time, **promises)
+    if dataset is not None and dataset.progress is not None and not dataset.timed:
+        # Its files are in an order, and have one column more than the rows, which only the manifest says.
+        read = lifetime_of(dataset.columns, start, end, lifetime, "scan", keep_time=keep_time)
+        return _over_dataset(dataset, name, file_format, read, replace(stored_as(dataset), keys=()), **promises)
     found = expand_paths(paths)
     files = tuple(file.path for file in found)
     chosen = format_of(files, file_format)
@@ -289,23 +293,31 @@ def stored_source(
     dataset: Dataset, name: str | None, file_format: str | None = None, *, keep_time: bool = False, **promises: Any
 ) -> Node:
     """Return the rows of a dataset as they were when it was written, by what its manifest says."""
+    start, end = ("start", "end") if dataset.timed else (None, None)
+    read = lifetime_of(dataset.columns, start, end, "point", "scan", keep_time=keep_time)
+    read = None if read is None else replace(read, null_start=True)
+    return _over_dataset(dataset, name, file_format, read, stored_as(dataset), **promises)
+
+
+def _over_dataset(
+    dataset: Dataset, name: str | None, file_format: str | None, read: Lifetime | None, stored: Stored, **promises: Any
+) -> Node:
+    """Return the rows of a dataset with these times."""
     if file_format not in (None, dataset.format):
         raise PlanError(
             f"scan: format is {file_format!r}, but {dataset.path!r} is a dataset of {dataset.format} files",
             "leave format out: the manifest says it.",
         )
-    start, end = ("start", "end") if dataset.timed else (None, None)
-    read = lifetime_of(dataset.columns, start, end, "point", "scan", keep_time=keep_time)
     asked = {"sorted_by": None, "packed": None, "duration": None, "unique": None, "trust": False, **promises}
     given = promises_of(dataset.columns, read, operator="scan", **asked)
     built = FileSource(
         label=name or dataset.name or Path(dataset.path).name,
         columns=dataset.columns,
-        lifetime=None if read is None else replace(read, null_start=True),
+        lifetime=read,
         promises=given if given.duration is not None else replace(given, duration=dataset.duration),
         paths=dataset.paths,
         format=dataset.format,
-        stored=stored_as(dataset),
+        stored=stored,
     )
     if read is not None:
         built.schema.without_time_names("scan")

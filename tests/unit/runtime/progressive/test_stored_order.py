@@ -395,3 +395,25 @@ def test_of_large_steps_no_small_row_group_is_left_over(tmp_path: Path) -> None:
     (path,) = Path(store(tmp_path / "d", sq.progress.hashed("user", 1), 1, data)).glob("*.parquet")
     metadata = pq.read_metadata(path)
     assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [50, 35, 35]
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_rows_that_get_their_times_when_they_are_read_come_in_the_stored_order(tmp_path: Path, cores: int) -> None:
+    data = {**CLICKS, "t": [n * 31 % ROWS for n in range(ROWS)]}
+    folder = store(tmp_path / "clicks", BY_USER, data=data)
+
+    def sessions(rows: Stream) -> Stream:
+        return rows.group_apply("user", lambda user: user.session_window(20).count())
+
+    scanned = sq.scan(folder, start="t")
+    assert STEP not in scanned.plan.schema
+    held = sq.from_frame(data, start="t", name="clicks")
+    expected = shown(sessions(held).progressive(BY_USER))
+    answers = sessions(scanned).progressive()
+    assert "stored in the order of progress" in answers.explain()
+    assert shown(answers) == expected
+    with sq.local(cores=cores) as cluster:
+        assert shown(sessions(scanned).progressive(on=cluster)) == expected
+        placed = cluster.scan(folder, start="t").rekey("user").redistribute()
+        assert shown(placed.query(lambda user: user.session_window(20).count()).progressive()) == expected
+    assert scanned.collect(sort=True).equals(held.collect(sort=True))
