@@ -199,10 +199,15 @@ class _Permits:
 
 
 class Mailbox:
-    """What one receiver is sent over one channel."""
+    """What one receiver is sent over one channel.
 
-    def __init__(self, flow: Flow, producers: Sequence[int]) -> None:
+    ``whole_instants``  rows of an instant are to be taken at once, when all are there, unless they are more than there
+                        is room for: where few rows come at each, taking them costs more than they do.
+    """
+
+    def __init__(self, flow: Flow, producers: Sequence[int], *, whole_instants: bool = False) -> None:
         self.flow = flow
+        self.whole_instants = whole_instants
         self.queues: dict[int, deque[Batch]] = {producer: deque() for producer in producers}
         self.rows = dict.fromkeys(producers, 0)
         self.clocks = dict.fromkeys(producers, MINUS_INFINITY)
@@ -220,6 +225,22 @@ class Mailbox:
     def tell(self, producer: int, t: int) -> None:
         """Take a producer's clock; the caller has the flow's lock."""
         self.clocks[producer] = max(self.clocks[producer], t)
+
+    @property
+    def clock(self) -> int:
+        """No row below it will follow."""
+        return min(self.clocks.values(), default=INFINITY)
+
+    @property
+    def due(self) -> int:
+        """Up to where rows may leave.
+
+        Those at the clock itself may: what follows is not earlier, and order within an instant is free.
+        """
+        clock = self.clock
+        if not self.whole_instants or clock == INFINITY or any(rows >= self.flow.room for rows in self.rows.values()):
+            return clock
+        return max(clock - 1, MINUS_INFINITY)
 
 
 class MailboxWriter:
@@ -263,10 +284,10 @@ class MailboxReader:
         mailbox = self._mailbox
 
         def ready() -> bool:
-            clock = min(mailbox.clocks.values(), default=INFINITY)
-            if clock > self._clock:
+            if mailbox.clock > self._clock:
                 return True
-            return any(queue and queue[0].sync[0] <= clock for queue in mailbox.queues.values())
+            due = mailbox.due
+            return any(queue and queue[0].sync[0] <= due for queue in mailbox.queues.values())
 
         mailbox.flow.wait_until(ready)
         runs: list[list[Batch]] = []
@@ -275,14 +296,13 @@ class MailboxReader:
 
     def _due(self) -> list[list[Batch]]:
         mailbox = self._mailbox
-        self._clock = min(mailbox.clocks.values(), default=INFINITY)
+        self._clock, due = mailbox.clock, mailbox.due
         runs: list[list[Batch]] = []
         for producer, queue in mailbox.queues.items():
             run: list[Batch] = []
-            # Rows at the clock itself may leave: what follows is not earlier, and order within an instant is free.
-            while queue and queue[0].sync[0] <= self._clock:
+            while queue and queue[0].sync[0] <= due:
                 batch = queue.popleft()
-                size = int(np.searchsorted(batch.sync, self._clock, side="right"))
+                size = int(np.searchsorted(batch.sync, due, side="right"))
                 run.append(batch.slice(0, size))
                 mailbox.rows[producer] -= size
                 if size < len(batch):

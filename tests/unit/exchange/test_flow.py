@@ -54,13 +54,13 @@ streams = st.lists(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), ma
 
 
 @settings(max_examples=60, deadline=None)
-@given(streams, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
+@given(streams, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_rows_arrive_once_and_in_order(
-    sent: list[list[tuple[int, int]]], receivers: int, room: int, cores: int
+    sent: list[list[tuple[int, int]]], receivers: int, room: int, cores: int, whole_instants: bool
 ) -> None:
     """Each producer sends its (time, receiver) rows one by one; clocks go to all before each may block."""
     flow = Flow(tasks=len(sent) + receivers, cores=cores, room=room)
-    boxes = [Mailbox(flow, range(len(sent))) for _ in range(receivers)]
+    boxes = [Mailbox(flow, range(len(sent)), whole_instants=whole_instants) for _ in range(receivers)]
     got: list[list[int]] = [[] for _ in range(receivers)]
 
     def produce(producer: int) -> None:
@@ -89,6 +89,26 @@ def test_rows_arrive_once_and_in_order(
         expected = sorted(time for rows in sent for time, to in rows if to % receivers == receiver)
         assert got[receiver] == expected
         assert all(rows == 0 for rows in boxes[receiver].rows.values())
+
+
+def test_whole_instants_are_taken_at_once_when_all_of_their_rows_are_there() -> None:
+    flow = Flow(tasks=1, cores=1, room=3)
+    box = Mailbox(flow, [0, 1], whole_instants=True)
+    writers = [MailboxWriter(flow, producer, {0: [box]}) for producer in (0, 1)]
+    reader = MailboxReader(box)
+    flow.begin()
+    for writer in writers:
+        writer.tell([([0], 5)])
+        writer.send([0], batch_of([5]))
+    assert (reader.take(), reader.clock) == ([], 5)
+    writers[0].tell([([0], 6)])
+    writers[0].send([0], batch_of([6]))
+    writers[1].tell([([0], 6)])
+    assert ([batch.sync.tolist() for batch in reader.take()], reader.clock) == ([[5, 5]], 6)
+    # More than there is room for leave as they come.
+    writers[0].send([0], batch_of([6, 6]))
+    assert ([batch.sync.tolist() for batch in reader.take()], reader.clock) == ([[6, 6, 6]], 6)
+    flow.end()
 
 
 def test_two_ways_of_different_delay_get_the_room_they_need() -> None:

@@ -193,7 +193,7 @@ class _Member:
         for fragment in self.job.plan.fragments:
             for number in {channel for channel in fragment.inputs if channel is not None}:
                 for shard in self.job.shards_of(fragment, self._number):
-                    box = Mailbox(self._machine.flow, self._producers(number, shard))
+                    box = Mailbox(self._machine.flow, self._producers(number, shard), whole_instants=True)
                     boxes.setdefault((number, shard), {})[fragment.number] = box
         return boxes
 
