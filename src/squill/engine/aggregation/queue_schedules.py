@@ -17,6 +17,8 @@ from squill.time import INFINITY
 
 __all__ = ["CountSchedule", "FifoSchedule"]
 
+NO_SLOTS = np.empty(0, np.int32)
+
 END, SLOT, FIRST_VALUE = 0, 1, 2
 """The queue's arrays: ends, slots, then what is known of those who wait."""
 
@@ -153,6 +155,30 @@ class CountSchedule(QueueSchedule):
             self._room_for_cells()
             done, self._tail, instants = kernels.schedule_counts(
                 sync, ends, duration, slots, *self._queue, self._tail, bound, self._chunk,
+                self.state, self.slots, self._instant_delta, self._instant_cell,
+                self._cell_slot, self._cell_time, self._cell_alive,
+            )  # fmt: skip
+            deltas = self._deltas(0, instants, ())
+            yield deltas
+            self._drop_finished_cells(deltas)
+
+    @property
+    def can_tally(self) -> bool:
+        return True
+
+    def run_tally(self, batch: Batch, slots: Array, counts: Array, bound: int) -> Iterator[Deltas]:
+        start = int(batch.sync[0])
+        end = int(batch.other[0]) if batch.duration is None else start + batch.duration  # no ends are made for it
+        if self.has_due(start):
+            yield from self.run(None, NO_SLOTS, (), start)
+        self._room_for_more(len(slots))
+        self.state[kernels.NEXT_ROW] = 0
+        self._need_chunk(2 * len(slots) + 1)
+        done = False
+        while not done:
+            self._room_for_cells()
+            done, self._tail, instants = kernels.schedule_passing_tally(
+                start, end, slots, counts, *self._queue, self._tail, bound, self._chunk,
                 self.state, self.slots, self._instant_delta, self._instant_cell,
                 self._cell_slot, self._cell_time, self._cell_alive,
             )  # fmt: skip

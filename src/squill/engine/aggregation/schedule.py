@@ -85,6 +85,15 @@ class Schedule:
         """
         raise NotImplementedError
 
+    @property
+    def can_tally(self) -> bool:
+        """Whether `run_tally` takes rows of which nothing is asked but how many each slot has."""
+        return False
+
+    def run_tally(self, batch: Batch, slots: Array, counts: Array, bound: int) -> Iterator[Deltas]:
+        """As `run`, for rows of one start and one end, of which each slot has so many: see `KeyTable.tally`."""
+        raise NotImplementedError
+
     def has_due(self, bound: int) -> bool:
         """True when time that comes to `bound` finishes an instant or ends a row; most small steps do neither."""
         if self.state[kernels.OPEN] and self.state[kernels.TIME] < bound:

@@ -43,12 +43,15 @@ class EndlessSchedule(Schedule):
             yield deltas
             self._drop_finished_cells(deltas)
 
-    def run_tally(self, t: int, slots: Array, counts: Array, bound: int) -> Iterator[Deltas]:
-        """As `run`, for rows of one time of which nothing is asked but how many each slot has: see `KeyTable.tally`."""
+    @property
+    def can_tally(self) -> bool:
+        return not self.column_types
+
+    def run_tally(self, batch: Batch, slots: Array, counts: Array, bound: int) -> Iterator[Deltas]:
         self._need_chunk(len(slots) + 1)
         self._room_for_cells()
         instants = kernels.schedule_tally(
-            t, slots, counts, bound, self.state, self.slots, self._instant_delta, self._instant_cell,
+            int(batch.sync[0]), slots, counts, bound, self.state, self.slots, self._instant_delta, self._instant_cell,
             self._cell_slot, self._cell_time, self._cell_alive,
         )  # fmt: skip
         deltas = self._deltas(0, instants, ())

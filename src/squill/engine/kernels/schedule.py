@@ -29,7 +29,10 @@ from numpy import uint64 as u  # numba wraps signed indices, which takes as long
 from squill.engine.kernels.jit import inlined, kernel
 from squill.engine.kernels.memory import prefetch_word
 
-__all__ = ["schedule_counts", "schedule_endless", "schedule_fifo", "schedule_general", "schedule_tally"]
+__all__ = [
+    "schedule_counts", "schedule_endless", "schedule_fifo", "schedule_general", "schedule_passing_tally",
+    "schedule_tally",
+]  # fmt: skip
 
 Array = Any
 
@@ -98,6 +101,56 @@ def schedule_tally(t, slot, count, bound, state, slots, i_delta, i_cell, c_slot,
     if t < bound:
         n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, 0, i_delta, i_cell)
     return n_instants
+
+
+@kernel
+def schedule_passing_tally(
+    t, end, slot, count, q_end, q_slot, q_count, q_tail, bound, capacity,
+    state, slots, i_delta, i_cell, c_slot, c_time, c_alive,
+):  # fmt: skip
+    """Rows of one time that end together and are only counted, so many of each slot; nothing is due before them.
+
+    They go to the queue of `schedule_counts`, which has room for them. At most `capacity` cells are added. Returns
+    (done, tail of the queue, instants).
+    """
+    n_instants = 0
+    if state[OPEN] == 0 or t != state[TIME]:
+        if state[OPEN] == 1:
+            n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, 0, i_delta, i_cell)
+        open_instant(state, t)
+        state[INSTANT] = state[SERIAL]
+    limit = state[CELLS] + capacity
+    i = state[NEXT_ROW]
+    head = state[HEAD]
+    while i < len(slot) and state[CELLS] < limit:
+        touch_counted(state, slots, slot[u(i)], c_slot, c_time)
+        slots[u(slot[u(i)]), ALIVE] += count[u(i)]
+        q_end[u(q_tail)] = end
+        q_slot[u(q_tail)] = slot[u(i)]
+        q_count[u(q_tail)] = count[u(i)]
+        q_tail += 1
+        i += 1
+    while head < q_tail and q_end[u(head)] == t and state[CELLS] < limit:
+        touch_counted(state, slots, q_slot[u(head)], c_slot, c_time)
+        slots[u(q_slot[u(head)]), ALIVE] -= q_count[u(head)]
+        head += 1
+    state[NEXT_ROW] = i
+    state[HEAD] = head
+    done = i == len(slot) and not (head < q_tail and q_end[u(head)] == t)
+    if done and t < bound:
+        n_instants = close_instant(state, slots, c_slot, c_alive, n_instants, 0, i_delta, i_cell)
+    return done, q_tail, n_instants
+
+
+@inlined
+def touch_counted(state, slots, slot, c_slot, c_time):
+    """As `touch`, where an instant's stamps are its own and all later ones."""
+    if slots[u(slot), STAMP] < state[INSTANT]:
+        slots[u(slot), STAMP] = state[INSTANT]
+        c = state[CELLS]
+        c_slot[u(c)] = slot
+        c_time[u(c)] = state[TIME]
+        state[CELLS] = c + 1
 
 
 @kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from squill.engine.aggregation.empty_slots import EmptySlots
 from squill.engine.aggregation.folds import Fold, FoldContext, fold_for
 from squill.engine.aggregation.output import CellOutput
 from squill.engine.aggregation.schedule import CHUNK, Column, Deltas
-from squill.engine.aggregation.schedules import EndlessSchedule, schedule_for
+from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
 from squill.engine.keyed import KeyedOperator, KeySlots
@@ -33,6 +33,9 @@ from squill.plan.nodes import Aggregate
 __all__ = ["AggregateOperator", "aggregate_operator"]
 
 Array = npt.NDArray[Any]
+KEPT_KEYS = 4_096
+"""Where rows are counted by key at once, so many keys of which nothing is alive stay in the table: the next rows mostly
+have the same ones, and keys that are not known are not counted quickly."""
 TALLY_ROWS = 4_096
 """With fewer rows looking through what was counted takes longer than the rows do."""
 
@@ -76,17 +79,15 @@ class AggregateOperator(KeyedOperator):
         self._take(self._schedule.run(batch, slots, self._stored_columns(batch, slots), self.clock))
 
     def _push_tally(self, batch: Batch) -> bool:
-        """Take many rows of one time that never end and are only counted; return whether they are."""
-        schedule = self._schedule
-        if not isinstance(schedule, EndlessSchedule) or schedule.column_types:
-            return False
-        if len(batch) < TALLY_ROWS or batch.sync[0] != batch.sync[-1]:
+        """Take many rows of one start and one end that are only counted; return whether they are."""
+        if not self._schedule.can_tally or len(batch) < TALLY_ROWS or batch.sync[0] != batch.sync[-1]:
             return False
         tally = self._keys.tally(batch)
         if tally is None or len(tally[0]) > CHUNK:
             return False
         self._ensure_slots(self._keys.capacity)
-        self._take(schedule.run_tally(int(batch.sync[0]), *tally, self.clock))
+        self._empty.kept = KEPT_KEYS
+        self._take(self._schedule.run_tally(batch, *tally, self.clock))
         return True
 
     def advance(self, t: int, port: int = 0) -> None:
@@ -115,6 +116,10 @@ class AggregateOperator(KeyedOperator):
                 self._empty.collect(deltas)
         for fold in self._folds:
             fold.settle()
+        if self._empty.are_many:
+            self._release()
+
+    def _release(self) -> None:
         self._keys.release(self._empty.take())
 
     def _fold(self, deltas: Deltas) -> dict[str, pl.Series]:
@@ -136,6 +141,7 @@ class AggregateOperator(KeyedOperator):
     # -- state --------------------------------------------------------------------------------------------
 
     def save(self) -> OperatorState:
+        self._release()
         return {
             "clock": self.clock,
             "keys": self._keys.save(),
@@ -153,6 +159,10 @@ class AggregateOperator(KeyedOperator):
         self._output.load(state["output"])
         self._ensure_slots(self._keys.capacity)
 
+    def keep(self, belongs: Sequence[Belongs | None]) -> bool:
+        self._release()
+        return super().keep(belongs)
+
     def _keep_slots(self, mine: Belongs, kept: Array, number_of: Array) -> None:
         numbers = [fold.keep_slots(kept) for fold in self._folds]
         of_columns = zip(self._folds, numbers, strict=True)
@@ -162,7 +172,7 @@ class AggregateOperator(KeyedOperator):
 
     @property
     def state_rows(self) -> int:
-        return self._keys.live + self._schedule.rows_held
+        return self._keys.live - self._empty.count + self._schedule.rows_held
 
 
 @register(Aggregate)

@@ -258,7 +258,18 @@ def _aggregate(rule: _Parallelise, node: Aggregate) -> Node:
     halves = split_aggregate(node) if sums_up else None
     if halves is None:
         return _by_keys(rule, node)
-    return halves.final(rule.together(halves.partial, node.keys))
+    adds_up = rule.sums_up(node) and all(call.kind == "count" and call.where is None for call in halves.partial.calls)
+    partial = _step_by_step(halves.partial) if adds_up else halves.partial
+    return halves.final(rule.together(partial, node.keys))
+
+
+def _step_by_step(node: Aggregate) -> Node:
+    """Return what each step adds to the counts: that stays, so that nothing that was sent is ever taken back.
+
+    Sums of values would hold the rows of a step until it is over.
+    """
+    alone = replace(node, parent=WithDuration(parent=node.parent, duration=1))
+    return WithDuration(parent=alone, duration=None)
 
 
 def _union(rule: _Parallelise, node: Union) -> Node:

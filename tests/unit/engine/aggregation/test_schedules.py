@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from squill.engine.aggregation import schedule as schedule_module
 from squill.engine.aggregation.heap_schedule import GeneralSchedule
 from squill.engine.aggregation.queue_schedules import CountSchedule, FifoSchedule
-from squill.engine.aggregation.schedule import Column, Schedule
+from squill.engine.aggregation.schedule import Column, Deltas, Schedule
 from squill.engine.batch import Batch, Int64s
 from squill.time import INFINITY
 
@@ -48,8 +48,20 @@ def expected(starts: Int64s, slots: Sequence[int], duration: int) -> Cells:
 
 def told(schedule: Schedule, batch: Batch | None, slots: Int64s, bound: int) -> Cells:
     columns: list[Column] = [(slots.astype(np.int64), np.ones(len(slots), np.uint8)) for _ in schedule.column_types]
+    return finished(schedule.run(batch, slots.astype(np.int32), columns, bound))
+
+
+def told_by_slot(schedule: Schedule, batch: Batch, slots: Int64s, bound: int) -> Cells:
+    """As `told`, of rows of one start; some slots come twice."""
+    half = len(slots) // 2
+    counted = [np.unique(part, return_counts=True) for part in (slots[:half], slots[half:])]
+    found, counts = (np.concatenate(parts) for parts in zip(*counted, strict=True))
+    return finished(schedule.run_tally(batch, found.astype(np.int32), counts, bound))
+
+
+def finished(changes: Iterator[Deltas]) -> Cells:
     cells: Cells = []
-    for deltas in schedule.run(batch, slots.astype(np.int32), columns, bound):
+    for deltas in changes:
         parts = (deltas.cell_time, deltas.cell_slot, deltas.cell_alive)
         cells += zip(*(part[: deltas.cells].tolist() for part in parts), strict=True)
     return cells
@@ -80,6 +92,28 @@ def test_cells_are_those_of_a_model(
     cells += told(schedule, None, np.empty(0, np.int64), INFINITY)
     times = [time for time, _, _ in cells]
     assert times == sorted(times)
+    assert sorted(cells) == sorted(expected(starts, slots.tolist(), duration))
+    assert schedule.rows_held == 0
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_cells_of_rows_that_are_counted_before_are_those_of_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule_module, "CHUNK", 16)
+    random = np.random.default_rng(seed)
+    instants, duration = int(random.choice([3, 30])), int(random.choice([1, 2, 7, 100]))
+    starts = np.sort(random.integers(0, instants, 400))
+    slots = random.integers(0, SLOTS, 400)
+    schedule = variants()["counts"]
+    cells: Cells = []
+    for start in np.unique(starts):
+        for part in np.array_split(np.flatnonzero(starts == start), 2):
+            batch = Batch(starts[part], duration, {})
+            tell = told_by_slot if len(part) and random.random() < 0.7 else told
+            cells += tell(schedule, batch, slots[part], int(start))
+        if random.random() < 0.5:
+            cells += told(schedule, None, np.empty(0, np.int64), int(start) + 1)
+    cells += told(schedule, None, np.empty(0, np.int64), INFINITY)
+    assert [time for time, _, _ in cells] == sorted(time for time, _, _ in cells)
     assert sorted(cells) == sorted(expected(starts, slots.tolist(), duration))
     assert schedule.rows_held == 0
 
