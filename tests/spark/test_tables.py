@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +64,44 @@ def test_rows_of_a_dataframe_are_a_source(cluster: sq.Cluster, tmp_path: Path) -
     given = wanted_rows(source)
     assert set(given.columns) == {"ts", "ad", "price"}
     assert given.agg({"price": "max"}).collect()[0][0] == 49
+
+
+TYPED = """
+select cast(0.1 as float) f, cast('nan' as double) d, 7 i, true b, date'2024-03-01' dy, 'x' s,
+timestamp'2024-03-01 12:00:00' ts, 'A' collate UTF8_LCASE c
+union all select null, null, null, null, null, null, null, null
+"""
+FILTERS = [
+    (sq.col("f") == 0.1, False),
+    (sq.col("b") == 1, False),
+    (sq.col("i") > 6.5, False),
+    (sq.col("dy") > 0, False),
+    (sq.col("ts") > 0, False),
+    (sq.col("c") != "a", False),
+    (sq.col("d") > 1e300, True),
+    (sq.col("d") >= 7, True),
+    (sq.col("i") != 2**40, True),
+    (sq.col("s") <= "x", True),
+    (sq.col("b") != pl.lit(False), True),
+    (sq.col("ts").is_not_null(), True),
+]
+"""Each keeps the first row alone; some of them Spark may be asked."""
+
+
+def filtered(rows: sq.ShardedStream, condition: pl.Expr) -> sq.ShardedStream:
+    return rows.query(lambda s: s.where(condition))
+
+
+def test_spark_filters_where_it_compares_as_polars_does(spark_cluster: sq.Cluster) -> None:
+    rows = spark_cluster.from_spark(session_of(spark_cluster).sql(TYPED).coalesce(1))
+    given = []
+    for number, (condition, _) in enumerate(FILTERS):
+        ((_, _, source),) = tables_of(fragments_of(filtered(rows, condition).plan))
+        given.append(wanted_rows(source).selectExpr(f"{number} as number"))
+    left = Counter(row["number"] for row in reduce(lambda one, other: one.union(other), given).collect())
+    assert [left[number] == 1 for number in range(len(FILTERS))] == [is_pushed for _, is_pushed in FILTERS]
+    every = reduce(lambda one, other: one & other, [condition for condition, _ in FILTERS])
+    assert filtered(rows, every).collect().height == 1
 
 
 def test_answer_is_a_dataframe(cluster: sq.Cluster) -> None:

@@ -7,16 +7,17 @@ columns are chosen, and its rows filtered as far as Spark says the same as Polar
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StringType
 
 from squill.errors import PlanError
 from squill.plan.expression_text import load_tree
@@ -81,7 +82,11 @@ def rows_for(source: FileSource, table: Any) -> Any:
     """Return of a DataFrame the columns that a source reads, without rows that its plan drops anyway."""
     names = _read_names(source)
     rows = table.select(*(f"`{name}`" for name in names))
-    condition = None if source.predicate is None else _condition(load_tree(source.predicate.serialised), rows)
+    if source.predicate is None:
+        return rows
+    fields = zip(names, rows.schema.fields, strict=True)
+    columns = {name: _Column(rows[f"`{name}`"], _comparable(source.columns[name], field)) for name, field in fields}
+    condition = _condition(load_tree(source.predicate.serialised), columns)
     return rows if condition is None else rows.where(condition)
 
 
@@ -190,25 +195,55 @@ COMPARED = {
 }
 
 
-def _condition(tree: Any, rows: Any) -> Any | None:
-    """Return the filter, or as much of it as can only keep more rows, as a column of `rows`; None is nothing of it.
+SAME_MEANING: dict[type[pl.DataType], tuple[type, ...]] = {
+    pl.Int8: (int,),
+    pl.Int16: (int,),
+    pl.Int32: (int,),
+    pl.Int64: (int,),
+    pl.Float64: (int, float),
+    pl.String: (str,),
+    pl.Boolean: (bool,),
+}
+"""The values that Spark compares with a column as Polars does. Of Float32, for instance, there are none: Polars takes
+the value as a Float32 too, Spark the column as a double."""
+PADDED = "__CHAR_VARCHAR_TYPE_STRING"
+"""The note that Spark has on columns of type char(n), whose spaces at the end it does not compare."""
+
+
+class _Column(NamedTuple):
+    """A column of a DataFrame, and the types of the values that it may be compared with."""
+
+    column: Any
+    comparable: tuple[type, ...]
+
+
+def _comparable(dtype: pl.DataType, field: Any) -> tuple[type, ...]:
+    """Return the types of the values whose comparison with a column means the same in Spark; see `SAME_MEANING`."""
+    # Any other text of Spark has a collation, by which 'a' may be 'A'.
+    if isinstance(dtype, pl.String) and (field.dataType != StringType() or PADDED in field.metadata):
+        return ()
+    return SAME_MEANING.get(type(dtype), ())
+
+
+def _condition(tree: Any, columns: Mapping[str, _Column]) -> Any | None:
+    """Return the filter, or as much of it as can only keep more rows, as a column of Spark's; None is nothing of it.
 
     What is left out, and all the rest, is looked at again when the rows are read.
     """
     match tree:
         case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
-            parts = [part for part in (_condition(left, rows), _condition(right, rows)) if part is not None]
+            parts = [part for part in (_condition(left, columns), _condition(right, columns)) if part is not None]
             return reduce(lambda one, other: one & other, parts) if parts else None
         case {"BinaryExpr": {"left": left, "op": "Or", "right": right}}:
-            one, other = _condition(left, rows), _condition(right, rows)
+            one, other = _condition(left, columns), _condition(right, columns)
             return None if one is None or other is None else one | other
         case {"BinaryExpr": {"left": {"Column": name}, "op": op, "right": right}} if op in COMPARED:
             value = _literal(right)
-            return None if value is None else COMPARED[op](rows[f"`{name}`"], value)
+            return COMPARED[op](columns[name].column, value) if type(value) in columns[name].comparable else None
         case {"Function": {"input": [{"Column": name}], "function": {"Boolean": "IsNull"}}}:
-            return rows[f"`{name}`"].isNull()
+            return columns[name].column.isNull()
         case {"Function": {"input": [{"Column": name}], "function": {"Boolean": "IsNotNull"}}}:
-            return rows[f"`{name}`"].isNotNull()
+            return columns[name].column.isNotNull()
     return None
 
 
