@@ -88,6 +88,14 @@ FILTERS = [
 """Each keeps the first row alone; some of them Spark may be asked."""
 
 
+def test_columns_may_have_any_names(cluster: sq.Cluster) -> None:
+    frame = pl.DataFrame({"a.b": [1, 2], "a`b": [3, 4], "x": ["y", "z"], "X": [5, 6], "a": [7, 8]})
+    rows = cluster.from_spark(session_of(cluster).createDataFrame(frame.to_arrow()))
+    assert_same_events(rows.collect(), frame)
+    kept = filtered(rows, (sq.col("a.b") > 1) & (sq.col("X") == 6) & sq.col("a`b").is_not_null())
+    assert kept.query(lambda s: s.select("a", "x")).collect().to_dicts() == [{"a": 8, "x": "z"}]
+
+
 def filtered(rows: sq.ShardedStream, condition: pl.Expr) -> sq.ShardedStream:
     return rows.query(lambda s: s.where(condition))
 

@@ -44,7 +44,7 @@ from squill.runtime.spark.shuffle_task import (
     run_shuffle_task,
     table_parcels,
 )
-from squill.runtime.spark.tables import answer_schema, answer_types, as_frames, tables_of, wanted_rows
+from squill.runtime.spark.tables import answer_schema, answer_types, as_frames, map_rows, tables_of, wanted_rows
 from squill.runtime.splits import splits_of_fragment, stage_without_rows, without_rows
 
 __all__ = ["ByFiles", "ShuffleRun", "answer_table"]
@@ -168,7 +168,7 @@ def _answer_parcels(
     rows = _first_rows(session, job, parcels)
     for fragment, leaf, source in tables:
         send = partial(table_parcels, job_bytes, fragment.number, leaf)
-        rows = rows.union(wanted_rows(source).mapInArrow(send, PARCEL_DDL))
+        rows = rows.union(map_rows(wanted_rows(source), send, PARCEL_DDL))
     for wave in range(len(job.waves)):
         if wave or tables:
             placed = rows.repartitionById(job.tasks(wave), "target")

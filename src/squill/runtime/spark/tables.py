@@ -7,11 +7,11 @@ columns are chosen, and its rows filtered as far as Spark says the same as Polar
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -34,6 +34,7 @@ __all__ = [
     "answer_types",
     "as_frames",
     "columns_of",
+    "map_rows",
     "spark_frame",
     "spooled",
     "tables_of",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 SPOOLED = "path string, rows bigint"
+
+OfBatches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def columns_of(table: Any) -> Schema:
@@ -81,13 +84,34 @@ def wanted_rows(source: TableSource) -> Any:
 def rows_for(source: FileSource, table: Any) -> Any:
     """Return of a DataFrame the columns that a source reads, without rows that its plan drops anyway."""
     names = _read_names(source)
-    rows = table.select(*(f"`{name}`" for name in names))
-    if source.predicate is None:
-        return rows
-    fields = zip(names, rows.schema.fields, strict=True)
-    columns = {name: _Column(rows[f"`{name}`"], _comparable(source.columns[name], field)) for name, field in fields}
-    condition = _condition(load_tree(source.predicate.serialised), columns)
-    return rows if condition is None else rows.where(condition)
+    at = {name: f"c{place}" for place, name in enumerate(source.columns)}
+    rows = _by_place(table).select(*(at[name] for name in names))
+    if source.predicate is not None:
+        fields = zip(names, rows.schema.fields, strict=True)
+        columns = {name: _Column(rows[at[name]], _comparable(source.columns[name], field)) for name, field in fields}
+        condition = _condition(load_tree(source.predicate.serialised), columns)
+        rows = rows if condition is None else rows.where(condition)
+    return rows.toDF(*names)
+
+
+def map_rows(rows: Any, function: OfBatches, ddl: str) -> Any:
+    """Return a DataFrame of what the function makes of the rows of each partition, as Arrow batches."""
+    return _by_place(rows).mapInArrow(partial(_map_named, function, rows.columns), ddl)
+
+
+def _by_place(table: Any) -> Any:
+    """Return the DataFrame with names that tell places.
+
+    Spark looks columns up by name, also where they are all that is asked for, and finds neither names with dots and
+    backticks nor those that differ in case only. Renaming all of them looks nothing up.
+    """
+    return table.toDF(*(f"c{place}" for place in range(len(table.columns))))
+
+
+def _map_named(
+    function: OfBatches, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    return function(batch.rename_columns(names) for batch in batches)
 
 
 def _read_names(source: FileSource) -> list[str]:
@@ -117,7 +141,7 @@ def written_files(source: FileSource, table: Any, folder: Path) -> tuple[list[st
     """Let Spark's tasks write what a source reads of a DataFrame as Arrow files; return these and their columns."""
     schema = _arrow_schema(source)
     write = partial(_write, str(folder), uuid.uuid4().hex, schema)
-    lines = rows_for(source, table).mapInArrow(write, SPOOLED).toArrow().to_pylist()
+    lines = map_rows(rows_for(source, table), write, SPOOLED).toArrow().to_pylist()
     return sorted(line["path"] for line in lines), source.columns.only(schema.names)
 
 
