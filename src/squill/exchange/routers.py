@@ -213,24 +213,24 @@ class MulticastRouter(Router):
 
     def __call__(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         rows, lanes = self._pairs(batch)
-        wrong = np.flatnonzero((lanes < 0) | (lanes >= len(self.lanes)))
-        if len(wrong):
-            row = int(rows[wrong[0]])
-            shown = {name: column[row] for name, column in batch.columns.items()}
-            raise _no_shard(int(lanes[wrong[0]]), shown, len(self.lanes))
         begin = np.zeros(len(self.lanes) + 1, np.int64)
         order = np.empty(len(rows), np.uint32)
         order_by_lane(rows, lanes, begin, order)
         yield from _pieces(batch, order, begin)
 
     def _pairs(self, batch: Batch) -> tuple[Int64s, Int64s]:
-        """Return (row, shard) for every copy of a row that is to be sent, in the order of the rows."""
+        """Return (row, shard) for every copy of a row that is to be sent, in the order of the rows; all exist."""
         chosen = self._chosen(batch)
         rows = pl.Series("row", np.arange(len(batch)))
         frame = pl.DataFrame([rows, chosen.alias("lane")])
         if isinstance(chosen.dtype, (pl.List, pl.Array)):
             frame = frame.explode("lane", empty_as_null=False, keep_nulls=False)
         frame = frame.drop_nulls("lane").unique(maintain_order=True)
+        # Looked at as they are: numbers of other types need not fit into 64 bits with a sign.
+        wrong = frame.filter(~pl.col("lane").is_between(0, len(self.lanes) - 1))
+        if wrong.height:
+            row, found = wrong.row(0)
+            raise _no_shard(found, {name: column[row] for name, column in batch.columns.items()}, len(self.lanes))
         return values_of(frame["row"].cast(pl.Int64)), values_of(frame["lane"].cast(pl.Int64))
 
     def _chosen(self, batch: Batch) -> pl.Series:

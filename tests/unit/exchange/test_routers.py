@@ -193,6 +193,11 @@ def test_multicast_function_returns_whole_numbers_only() -> None:
 def test_multicast_to_a_shard_that_does_not_exist_shows_the_row() -> None:
     with pytest.raises(InputError, match=r"multicast: shard 4 does not exist, for the row .*'row': 4"):
         received(multicast_routing(pl.col("row")), 0, [ROWS])
+    for wrong, dtype in ((-1, pl.Int8), (99, pl.UInt8), (2**63, pl.UInt64), (2**100, pl.Int128)):
+        with pytest.raises(InputError, match=rf"multicast: shard {wrong} does not exist, for the row .*'row': 0"):
+            received(multicast_routing(pl.lit(wrong, dtype)), 0, [ROWS])
+        with pytest.raises(InputError, match=rf"multicast: shard {wrong} does not exist, for the row .*'row': 0"):
+            received(multicast_routing(pl.concat_list(pl.lit(0, dtype), pl.lit(wrong, dtype))), 0, [ROWS])
 
 
 def test_error_in_a_multicast_function_shows_the_row() -> None:
