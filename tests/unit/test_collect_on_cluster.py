@@ -8,6 +8,7 @@ import pytest
 
 import squill as sq
 from squill.errors import NumericOverflowError, PlanError
+from squill.testing import assert_same_events, reference
 
 BIG = 2**62
 
@@ -24,6 +25,14 @@ def test_run_gives_what_collect_gives(cluster: sq.Cluster) -> None:
     expected = query.collect(sort=True)
     assert cluster.run(query, sort=True).equals(expected)
     assert query.collect(sort=True, on=cluster).equals(expected)
+
+
+def test_rows_with_maps_are_told_apart(cluster: sq.Cluster) -> None:
+    maps = pl.Series([{"a": 1}, {"a": 1}, {"a": 2}, None], dtype=pl.Map(pl.String, pl.Int64))
+    rows = sq.from_frame(pl.DataFrame({"t": [1, 2, 3, 4], "m": maps}), start="t", lifetime="open")
+    for query in (rows.distinct(), rows.stitch(), rows.aggregate(n=sq.count_distinct("m"), l=sq.collect_list("m"))):
+        assert_same_events(query.collect(on=cluster), reference.run(query))
+        assert_same_events(query.collect(), reference.run(query))
 
 
 def test_explain_shows_fragments_and_movements(cluster: sq.Cluster) -> None:

@@ -35,6 +35,10 @@ REFUSED: dict[str, tuple[Wrong, str]] = {
     "no key": (lambda s: s.redistribute(), "redistribute: the stream has no key"),
     "no shards": (lambda s: s.rekey("ad").redistribute(0), "redistribute: 0 is not a number of shards"),
     "no columns": (lambda s: s.rekey(), "rekey: no key is given"),
+    "a key of maps": (
+        lambda s: s.rekey(m=pl.lit(None, pl.Map(pl.String, pl.Int64))),
+        r"rekey: the key 'm' is Map\(String, Int64\)\nHint: keys may be integers",
+    ),
     "not a function": (lambda s: s.query(cast(Any, 3)), r"query: it takes a function, .*; found \(3,\)"),
     "wrong scope": (lambda s: s.reshard(scope="here"), "reshard: scope is 'here'"),
     "wrong channel": (lambda s: s.reshard(channel="pigeon"), "reshard: channel is 'pigeon'"),

@@ -16,6 +16,7 @@ Boolean                                0 null, 1 false, 2 true
 String, Binary, Categorical            the bytes or text, 0 as 0 255, closed by 0 0 (nothing for null)
 Struct                                 the fields (nothing for null)
 List, Array                            each element after a 1, closed by 0 (nothing for null)
+Map                                    as a List of its entries, in the order in which it holds them
 Null                                   0
 =====================================  ==============================================================
 
@@ -161,6 +162,8 @@ def _column(column: pl.Series, lengths: Ints) -> Writer:
         return _struct(column, lengths)
     if isinstance(dtype, (pl.List, pl.Array)):
         return _list(column.arr.to_list() if isinstance(dtype, pl.Array) else column, lengths)
+    if isinstance(dtype, pl.Map):
+        return _list(column.map.entries(), lengths)
     if isinstance(dtype, (pl.Null, pl.Struct)):
         return _words([], valid_of(column), lengths)
     return _words(*_codes(column), lengths)

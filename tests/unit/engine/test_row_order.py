@@ -86,6 +86,10 @@ ASCENDING: dict[str, tuple[Any, list[Any]]] = {
         pl.List(pl.Struct({"a": pl.Boolean})),
         [None, [], [None], [{"a": None}], [{"a": True}]],
     ),
+    "Map": (
+        pl.Map(pl.String, pl.Int64),
+        [None, {}, {"a": None}, {"a": None, "b": 1}, {"a": 1}, {"a": 1, "b": 1}, {"b": 1}, {"b": 1, "a": 1}],
+    ),
 }
 
 

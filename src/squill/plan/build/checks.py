@@ -12,7 +12,7 @@ from squill.plan.node import Node
 __all__ = ["check_key_type", "check_same_time"]
 
 KEY_TYPES = "integers up to 64 bits, floats, text, binary, Booleans, dates and times, Decimals, Categoricals and Enums"
-NO_KEY_TYPES = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Int128, pl.UInt128)
+NO_KEY_TYPES = (pl.List, pl.Array, pl.Struct, pl.Map, pl.Object, pl.Int128, pl.UInt128)
 
 
 def check_key_type(operator: str, name: str, dtype: pl.DataType) -> None:

@@ -106,7 +106,7 @@ def group_rows(rows: Iterable[Row], names: Iterable[str] | None = None) -> list[
 
 
 def order_key(value: Any, dtype: pl.DataType) -> tuple[Any, ...]:
-    """Return a sort key for one value: nulls first, NaN last, lists and structs item by item."""
+    """Return a sort key for one value: nulls first, NaN last, lists, structs and maps item by item."""
     if value is None:
         return (0,)
     if isinstance(value, float) and math.isnan(value):
@@ -115,6 +115,9 @@ def order_key(value: Any, dtype: pl.DataType) -> tuple[Any, ...]:
         return (1, tuple(order_key(item, _instance(dtype.inner)) for item in value))
     if isinstance(dtype, pl.Struct):
         return (1, tuple(order_key(value[field.name], _instance(field.dtype)) for field in dtype.fields))
+    if isinstance(dtype, pl.Map):
+        kinds = (_instance(dtype.key), _instance(dtype.value))
+        return (1, tuple(tuple(map(order_key, entry, kinds)) for entry in value.items()))
     if isinstance(dtype, pl.Enum):
         return (1, dtype.categories.to_list().index(value))
     return (1, value)
