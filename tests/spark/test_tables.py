@@ -124,6 +124,14 @@ def test_answer_is_a_dataframe(cluster: sq.Cluster) -> None:
     assert table.groupBy().sum("n").collect()[0][0] == in_process()["n"].sum()
 
 
+def test_rows_of_a_dataframe_may_go_straight_into_another(spark_cluster: sq.Cluster) -> None:
+    table = session_of(spark_cluster).createDataFrame([(5, 2, "a"), (6, 3, "b")], "t bigint, k bigint, x string")
+    rows = spark_cluster.from_spark(table, start="t")
+    assert [tuple(row) for row in rows.to_spark().orderBy("k").collect()] == [(5, 6, 2, "a"), (6, 7, 3, "b")]
+    both = rows.query(lambda s: s.select("k")).union(spark_cluster.from_frame({"t": [1], "k": [1]}, start="t"))
+    assert sorted(row["k"] for row in both.to_spark().collect()) == [1, 2, 3]
+
+
 def test_relational_dataframes_join(cluster: sq.Cluster) -> None:
     session = session_of(cluster)
     left = cluster.from_spark(session.createDataFrame([(1, "a"), (2, "b")], "k bigint, x string")).rekey("k")

@@ -45,7 +45,7 @@ from squill.runtime.spark.shuffle_task import (
     table_parcels,
 )
 from squill.runtime.spark.tables import answer_schema, answer_types, as_frames, map_rows, tables_of, wanted_rows
-from squill.runtime.splits import splits_of_fragment, stage_without_rows, without_rows
+from squill.runtime.splits import plan_without_rows, splits_of_fragment, stage_without_rows, without_rows
 
 __all__ = ["ByFiles", "ShuffleRun", "answer_table"]
 
@@ -150,9 +150,12 @@ def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts
     refuse_unstorable(node.schema, "to_spark")
     empty = result_frame(Batch.empty(dict(node.schema)), node)
     schema = answer_schema(empty)
-    make_rows = partial(rows_of_answer, dumps(node), answer_types(empty))
+    framed = as_frames(plan)
+    # Tasks have no use for the rows that it reads, and a DataFrame cannot be sent to them.
+    bare = plan_without_rows(framed).answer.root
+    make_rows = partial(rows_of_answer, dumps(bare), answer_types(empty))
     # Its rows may be asked for at any time, when files would be gone: everything goes through the shuffle.
-    job, parcels = _job(as_frames(plan), CollectAnswer(), compression, hosts_of)
+    job, parcels = _job(framed, CollectAnswer(), compression, hosts_of)
     job = replace(job, is_table=True)
     return _answer_parcels(session, tables_of(plan), job, parcels).mapInArrow(make_rows, schema)
 
