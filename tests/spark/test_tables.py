@@ -181,6 +181,45 @@ def test_types_that_spark_has_not_become_wider(cluster: sq.Cluster) -> None:
         cluster.from_frame(nano, start="t").to_spark()
 
 
+TICK = dt.timedelta(milliseconds=5)
+NESTED = {
+    "tick": pl.Series([TICK], dtype=pl.Duration("ms")),
+    "times": pl.Series([[START, None]], dtype=pl.List(pl.Datetime("ms", "UTC"))),
+    "words": pl.Series([["a", None]], dtype=pl.List(pl.Enum(["a"]))),
+    "pair": pl.Series([["a", "b"]], dtype=pl.Array(pl.Categorical, 2)),
+    "nothing": pl.Series([[None]], dtype=pl.List(pl.Null)),
+    "map": pl.Series([{"a": 255}], dtype=pl.Map(pl.String, pl.UInt8)),
+    "both": pl.Series([{"x": 255, "y": [TICK]}], dtype=pl.Struct({"x": pl.UInt8, "y": pl.List(pl.Duration("ms"))})),
+}
+
+
+def test_types_in_lists_structs_and_maps_become_those_of_spark(spark_cluster: sq.Cluster) -> None:
+    frame = pl.DataFrame(NESTED)
+    table = spark_cluster.from_frame(frame).to_spark()
+    assert dict(table.dtypes)["both"] == "struct<x:smallint,y:array<interval day to second>>"
+    found = pl.from_arrow(table.toArrow())
+    assert isinstance(found, pl.DataFrame)
+    assert found.to_dicts() == frame.to_dicts()
+
+
+UNKNOWN = {
+    pl.Datetime("ns"): r"has nanoseconds, which Spark has not\nHint: cast it before, for instance with sq.col\('x'\)",
+    pl.Duration("ns"): r"has nanoseconds, .*\.cast\(pl.Duration\(time_unit='us'\)\)",
+    pl.List(pl.Struct({"a": pl.Duration("ns")})): "has nanoseconds",
+    pl.List(pl.Float16()): r"is List\(Float16\), which has no counterpart in Spark\nHint: cast it before, or",
+    pl.Map(pl.Enum(["a"]), pl.Int8()): "is Map.*, which has no counterpart in Spark",
+}
+
+
+def test_types_that_no_type_of_spark_can_hold_are_refused(spark_cluster: sq.Cluster) -> None:
+    for dtype, text in UNKNOWN.items():
+        with pytest.raises(PlanError, match=rf"(?s)^to_spark: the column 'x' {text}"):
+            spark_cluster.from_frame(pl.DataFrame(schema={"x": dtype})).to_spark()
+    nano = pl.DataFrame(schema={"t": pl.Datetime("ns")})
+    with pytest.raises(PlanError, match=r'^to_spark: the column \'start\' has .* not\nHint: use cast_time\("us"\)'):
+        spark_cluster.from_frame(nano, start="t").to_spark()
+
+
 def test_lists_are_those_of_spark(cluster: sq.Cluster) -> None:
     """Spark reads neither large lists nor those of one length, which is what Polars has."""
     frame = pl.DataFrame(

@@ -149,7 +149,7 @@ def answer_table(session: Any, plan: ShardedPlan, compression: str | None, hosts
         )
     refuse_unstorable(node.schema, "to_spark")
     empty = result_frame(Batch.empty(dict(node.schema)), node)
-    schema = answer_schema(empty)
+    schema = answer_schema(empty, node.schema)
     framed = as_frames(plan)
     # Tasks have no use for the rows that it reads, and a DataFrame cannot be sent to them.
     bare = plan_without_rows(framed).answer.root

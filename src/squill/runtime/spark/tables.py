@@ -7,11 +7,11 @@ columns are chosen, and its rows filtered as far as Spark says the same as Polar
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -28,6 +28,9 @@ from squill.plan.nodes import FileSource, FrameSource, Select
 from squill.plan.nodes.tables import TableSource
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
+
+if TYPE_CHECKING:
+    from polars._typing import PolarsDataType
 
 __all__ = [
     "answer_schema",
@@ -299,19 +302,54 @@ WIDER: dict[type[pl.DataType], pl.DataType] = {
 """Types that Spark has not, and what holds all their values there."""
 
 
+def spark_type(dtype: pl.DataType) -> pl.DataType:
+    """Return the type in which Spark has a column's values; times become microseconds.
+
+    Examples
+    --------
+    >>> spark_type(pl.Struct({"a": pl.UInt8(), "b": pl.List(pl.Enum(["x"]))}))
+    Struct({'a': Int16, 'b': List(String)})
+    """
+    match dtype:
+        case pl.Datetime():
+            return pl.Datetime("us", dtype.time_zone)
+        case pl.Duration():
+            return pl.Duration("us")
+        case pl.List():
+            return pl.List(spark_type(_instance(dtype.inner)))
+        case pl.Array():
+            return pl.Array(spark_type(_instance(dtype.inner)), dtype.size)
+        case pl.Struct():
+            return pl.Struct({field.name: spark_type(_instance(field.dtype)) for field in dtype.fields})
+        case pl.Map():
+            return pl.Map(spark_type(_instance(dtype.key)), spark_type(_instance(dtype.value)))
+    return WIDER.get(type(dtype), dtype)
+
+
+def _instance(dtype: PolarsDataType) -> pl.DataType:
+    return dtype if isinstance(dtype, pl.DataType) else dtype()
+
+
+def _with_inner(dtype: pl.DataType) -> Iterator[pl.DataType]:
+    """Yield a type and all that is in it."""
+    yield dtype
+    match dtype:
+        case pl.List() | pl.Array():
+            inner = [dtype.inner]
+        case pl.Struct():
+            inner = [field.dtype for field in dtype.fields]
+        case pl.Map():
+            inner = [dtype.key, dtype.value]
+        case _:
+            inner = []
+    for part in inner:
+        yield from _with_inner(_instance(part))
+
+
 def spark_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with types that Spark has; times become microseconds."""
-    casts = []
-    for name, dtype in frame.schema.items():
-        wider = WIDER.get(type(dtype))
-        if isinstance(dtype, pl.Datetime) and dtype.time_unit != "us":
-            if dtype.time_unit == "ns":
-                raise PlanError(
-                    f"to_spark: the column {name!r} has nanoseconds, which Spark has not", 'use cast_time("us") before.'
-                )
-            wider = pl.Datetime("us", dtype.time_zone)
-        if wider is not None:
-            casts.append(pl.col(name).cast(wider))
+    """Return the frame with types that Spark has; see `spark_type`."""
+    wanted = {name: spark_type(dtype) for name, dtype in frame.schema.items()}
+    casts = [pl.col(name).cast(dtype) for name, dtype in wanted.items() if dtype != frame.schema[name]]
     return frame.with_columns(casts) if casts else frame
 
 
@@ -327,12 +365,41 @@ def _for_spark(field: pa.Field) -> pa.Field:
         return field.with_type(pa.list_(_for_spark(kind.value_field)))
     if pa.types.is_struct(kind):
         return field.with_type(pa.struct([_for_spark(inner) for inner in kind]))
+    if pa.types.is_map(kind):
+        return field.with_type(pa.map_(_for_spark(kind.key_field), _for_spark(kind.item_field)))
     return field
 
 
-def answer_schema(frame: pl.DataFrame) -> Any:
-    """Return the Spark schema of an answer, of which `frame` is an empty one."""
+def answer_schema(frame: pl.DataFrame, payload: Collection[str]) -> Any:
+    """Return the Spark schema of an answer, of which `frame` is an empty one; what is not of the `payload` is times."""
+    for name, dtype in frame.schema.items():
+        _refuse_nanoseconds(name, dtype, is_time=name not in payload)
+        if not _has_counterpart(frame.select(name), dtype):
+            raise PlanError(
+                f"to_spark: the column {name!r} is {dtype}, which has no counterpart in Spark",
+                "cast it before, or leave it out.",
+            )
+    return from_arrow_schema(answer_types(frame))
+
+
+def _has_counterpart(column: pl.DataFrame, dtype: pl.DataType) -> bool:
+    # Polars casts the values of maps, but not their keys.
+    keys = [_instance(part.key) for part in _with_inner(dtype) if isinstance(part, pl.Map)]
+    if any(spark_type(key) != key for key in keys):
+        return False
     try:
-        return from_arrow_schema(answer_types(frame))
-    except Exception as error:  # Spark raises errors of several kinds for types that it has not
-        raise PlanError(f"to_spark: a column's type has no counterpart in Spark: {error}", "cast it before.") from error
+        from_arrow_schema(answer_types(column))
+    except Exception:  # noqa: BLE001  (Spark raises errors of several kinds for types that it has not)
+        return False
+    return True
+
+
+def _refuse_nanoseconds(name: str, dtype: pl.DataType, *, is_time: bool) -> None:
+    kinds = [part for part in _with_inner(dtype) if isinstance(part, (pl.Datetime, pl.Duration))]
+    if all(kind.time_unit != "ns" for kind in kinds):
+        return
+    cast = f"cast it before, for instance with sq.col({name!r}).cast(pl.{spark_type(dtype)})."
+    raise PlanError(
+        f"to_spark: the column {name!r} has nanoseconds, which Spark has not",
+        'use cast_time("us") before.' if is_time else cast,
+    )
