@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PythonException
 
 import squill as sq
-from squill.errors import ClusterError, ColumnNotFoundError, PlanError
+from squill.errors import ClusterError, ColumnNotFoundError, InputError, PlanError
 from squill.plan.fragments import fragments_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.tables import tables_of, wanted_rows
@@ -237,6 +237,12 @@ def test_what_is_no_table_of_spark_is_refused(cluster: sq.Cluster) -> None:
         cluster.from_spark(pl.DataFrame({"t": [1]}), start="t")
     with pytest.raises(PlanError, match="from_spark: two columns are called 'id'"):
         cluster.from_spark(session_of(cluster).range(3).selectExpr("id", "id"))
+
+
+def test_error_in_a_row_names_the_input(cluster: sq.Cluster) -> None:
+    table = session_of(cluster).sql("select cast(null as timestamp) ts, 1 id")
+    with pytest.raises(InputError, match=r"^fragment 1, shard 0 of 3: input 'clicks': the start time 'ts' is null in"):
+        cluster.from_spark(table, start="ts", name="clicks").collect()
 
 
 def test_wrong_column_lists_near_names(cluster: sq.Cluster) -> None:

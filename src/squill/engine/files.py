@@ -124,7 +124,8 @@ def _begin(reader: RowReader, source: FileSource, part: FilePart) -> None:
     """Let errors say where in the file a row stands."""
     unit = UNITS[source.format]
     in_rows = part.first == 0 or unit == "rows"
-    reader.label = part.path if in_rows else f"{part.path}, {unit} from {part.first} on"
+    place = part.path if source.names_files else source.label
+    reader.label = place if in_rows else f"{place}, {unit} from {part.first} on"
     reader.first_row = part.first if in_rows else 0
 
 
@@ -211,8 +212,9 @@ def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
 
 def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
     if source.predicate is not None and _readable(source, piece):
+        place = piece.path if source.names_files else source.label
         return InputError(
-            f"where: the condition {source.predicate} failed on the rows of {piece.path!r}: {first_line(error)}",
+            f"where: the condition {source.predicate} failed on the rows of {place!r}: {first_line(error)}",
             "check the values; .cast(…, strict=False) gives null instead of an error.",
         )
     changed = changed_type(source.file_columns, piece.path, source.format)

@@ -19,6 +19,7 @@ from squill.plan.nodes.live import AnyInput
 from squill.plan.nodes.movement import Move, ShardInput, Split
 from squill.plan.nodes.progress import EachStep, ProgressSource
 from squill.plan.nodes.sources import FedSource, GivenSource, Source
+from squill.plan.nodes.tables import SpooledSource
 from squill.plan.nodes.two_inputs import TwoInputs
 
 EVENTS = sq.from_frame({"t": [1, 2, 5], "k": ["a", "b", "a"], "x": [1.5, 2.5, None]}, start="t")
@@ -36,7 +37,7 @@ def changed(stream: sq.Stream, change: Any) -> str:
 
 def test_every_node_that_users_make_has_a_form_or_a_reason() -> None:
     abstract = {Source, GivenSource, TwoInputs}
-    made_by_runtimes = {Split, Move, ShardInput, FedSource, AnyInput, ProgressSource, EachStep}
+    made_by_runtimes = {Split, Move, ShardInput, FedSource, SpooledSource, AnyInput, ProgressSource, EachStep}
 
     def below(kind: type[Node]) -> set[type[Node]]:
         return {kind}.union(*(below(item) for item in kind.__subclasses__() if item.__module__.startswith("squill")))

@@ -236,7 +236,12 @@ class FilePart:
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(Source):
-    """Rows of parquet, csv, ndjson or ipc files, read in pieces."""
+    """Rows of parquet, csv, ndjson or ipc files, read in pieces.
+
+    ``names_files``  whether errors name the file that a row stands in, and not the input.
+    """
+
+    names_files: ClassVar[bool] = True
 
     paths: tuple[str, ...]
     format: str

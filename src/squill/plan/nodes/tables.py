@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from squill.plan.nodes.sources import FileSource, GivenSource
 
-__all__ = ["ElsewhereSource", "TableSource"]
+__all__ = ["ElsewhereSource", "SpooledSource", "TableSource"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,13 @@ class TableSource(FileSource):
 
     def details(self) -> str:
         return FileSource.details(self).replace(f"{self.format} 0 files", "table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpooledSource(FileSource):
+    """Rows of another input in files that a run has written itself, which nobody else knows."""
+
+    names_files: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)

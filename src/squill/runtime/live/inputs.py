@@ -183,10 +183,10 @@ class FolderInput:
         return None
 
 
-def as_files(source: LiveSource, paths: Sequence[str], **other: Any) -> FileSource:
+def as_files(source: LiveSource, paths: Sequence[str], kind: type[FileSource] = FileSource, **other: Any) -> FileSource:
     """Return files that hold rows of a live source as a stored one; `other` says where they differ."""
     shared = {item.name: getattr(source, item.name) for item in fields(FileSource)}
-    return FileSource(**{**shared, "paths": tuple(paths), **other})
+    return kind(**{**shared, "paths": tuple(paths), **other})
 
 
 class PartitionsInput:

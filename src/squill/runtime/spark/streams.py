@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from squill.plan.nodes.live import LiveSource
+from squill.plan.nodes.tables import SpooledSource
 from squill.runtime.live.inputs import News, Wake, as_files
 from squill.runtime.spark.jobs import failed_without_a_word
 from squill.runtime.spark.tables import written_files
@@ -119,7 +120,7 @@ class TableInput:
 
     def portions(self, record: Any, source: LiveSource, shards: int) -> Sequence[Any]:
         columns = source.columns.only(record["columns"])
-        return splits_of(as_files(source, record["files"], format="ipc", columns=columns), shards)
+        return splits_of(as_files(source, record["files"], SpooledSource, format="ipc", columns=columns), shards)
 
     def taken(self, record: Any, reached: Mapping[int, Any]) -> None:
         with self._changed:

@@ -25,7 +25,7 @@ from squill.plan.expressions import column
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Select
-from squill.plan.nodes.tables import TableSource
+from squill.plan.nodes.tables import SpooledSource, TableSource
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 
@@ -150,7 +150,7 @@ def written_files(source: FileSource, table: Any, folder: Path) -> tuple[list[st
 
 def _spool(source: TableSource, folder: Path) -> Node:
     paths, columns = written_files(source, source.table, folder)
-    return FileSource(
+    return SpooledSource(
         label=source.label,
         columns=columns,
         lifetime=source.lifetime,
