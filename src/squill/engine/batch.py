@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ __all__ = [
     "DEFAULT_BATCH_ROWS",
     "LARGE_BATCH_ROWS",
     "Batch",
+    "Instant",
     "Int64s",
     "before_time",
     "endless",
@@ -67,6 +68,16 @@ def before_time(size: int) -> Int64s:
     return repeated(MINUS_INFINITY, size)
 
 
+class Instant(NamedTuple):
+    """The times of so many rows that all have this one: no array is made of it before somebody reads it."""
+
+    time: int
+    size: int
+
+    def array(self) -> Int64s:
+        return repeated(self.time, self.size)
+
+
 def _words_at(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the given rows; numpy would first make 64-bit numbers of short ones, for twice the time."""
     if rows.dtype != np.uint32:
@@ -79,24 +90,25 @@ def _words_at(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[A
 class Batch:
     """Rows of one stream. `columns` are one-chunk Series of equal length.
 
-    `other` may be given as a number: the one duration of all rows (infinity: endless). It becomes an array
-    when somebody reads it, so that rows which only pass by or are filtered never have it computed.
+    `other` may be given as a number: the one duration of all rows (infinity: endless), and `sync` as an `Instant`. They
+    become arrays when somebody reads them, so that rows which only pass by, are filtered or counted never have them
+    computed; `first_sync` and `last_sync` do not.
     `ids` numbers the rows of an operator that reports ends by number instead of by end edge (see
     `Operator.close_rows`): a range while no row is missing, then an array.
     `hash` has the key hash of each row and the columns that it is of, where rows were placed by it: whoever looks keys
     up need not compute it again (`hash_of`). It may be lost on the way, never wrong.
     """
 
-    __slots__ = ("_other", "columns", "hash", "ids", "is_ordered", "is_timeless", "sync")
+    __slots__ = ("_other", "_sync", "columns", "hash", "ids", "is_ordered", "is_timeless")
 
     def __init__(
         self,
-        sync: Int64s,
+        sync: Int64s | Instant,
         other: Int64s | int,
         columns: dict[str, pl.Series] | None = None,
         ids: Int64s | range | None = None,
     ) -> None:
-        self.sync = sync
+        self._sync = sync
         self._other = other
         self.columns = {} if columns is None else columns
         self.ids = ids
@@ -106,7 +118,23 @@ class Batch:
         """True when the sync is known to be in order, as it is for every batch that flows."""
 
     def __len__(self) -> int:
-        return len(self.sync)
+        return self._sync.size
+
+    @property
+    def sync(self) -> Int64s:
+        if isinstance(self._sync, Instant):
+            self._sync = self._sync.array()
+        return self._sync
+
+    @property
+    def first_sync(self) -> int:
+        """The time of the first row; there must be one."""
+        return self._sync.time if isinstance(self._sync, Instant) else int(self._sync[0])
+
+    @property
+    def last_sync(self) -> int:
+        """The time of the last row; there must be one."""
+        return self._sync.time if isinstance(self._sync, Instant) else int(self._sync[-1])
 
     @property
     def other(self) -> Int64s:
@@ -124,7 +152,7 @@ class Batch:
         return self.hash[1] if self.hash is not None and self.hash[0] == tuple(names) else None
 
     def with_columns(self, columns: dict[str, pl.Series]) -> Batch:
-        same = Batch(self.sync, self._other, columns, self.ids)
+        same = Batch(self._sync, self._other, columns, self.ids)
         same.is_timeless = self.is_timeless
         # A column of the name of a key may be another one.
         if self.hash is not None and all(columns.get(name) is self.columns[name] for name in self.hash[0]):
@@ -136,7 +164,11 @@ class Batch:
         same.ids = self.ids
         return same
 
-    def with_lifetimes(self, sync: Int64s, other: Int64s | int) -> Batch:
+    def with_duration(self, duration: int) -> Batch:
+        """Return the rows with other ends, so long after their times, and without their numbers."""
+        return self.with_lifetimes(self._sync, duration)
+
+    def with_lifetimes(self, sync: Int64s | Instant, other: Int64s | int) -> Batch:
         """Return the rows with other times and without their numbers, as which other ends would be told."""
         same = Batch(sync, other, self.columns)
         same.hash = self.hash
@@ -152,7 +184,8 @@ class Batch:
             piece = Batch.relational(columns, size)
         else:
             other = self._other if isinstance(self._other, int) else self._other[low:high]
-            piece = Batch(self.sync[low:high], other, columns, None if self.ids is None else self.ids[low:high])
+            sync = self._sync._replace(size=size) if isinstance(self._sync, Instant) else self._sync[low:high]
+            piece = Batch(sync, other, columns, None if self.ids is None else self.ids[low:high])
             piece.is_ordered = self.is_ordered
         if self.hash is not None:
             piece.hash = self.hash[0], self.hash[1][low:high]
@@ -165,7 +198,9 @@ class Batch:
             chosen = Batch.relational(columns, len(rows))
         else:
             other = self._other if isinstance(self._other, int) else _words_at(self._other, rows)
-            chosen = Batch(_words_at(self.sync, rows), other, columns, self._ids_at(rows))
+            is_instant = isinstance(self._sync, Instant)
+            sync = Instant(self.first_sync, len(rows)) if is_instant else _words_at(self.sync, rows)
+            chosen = Batch(sync, other, columns, self._ids_at(rows))
         if self.hash is not None:
             chosen.hash = self.hash[0], _words_at(self.hash[1], rows)
         return chosen

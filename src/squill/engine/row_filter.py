@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.batch import Batch
+from squill.engine.batch import Batch, Instant
 from squill.engine.columns import series_from, valid_of, values_of
 from squill.engine.comparisons import Comparison
 from squill.engine.expressions import Evaluator
@@ -72,8 +72,8 @@ def _kept_by_polars(batch: Batch, mask: pl.Series) -> Batch:
 
     other = kept(batch.other) if batch.duration is None else batch.duration
     # Rows of one step have one time, which need not be looked through.
-    is_instant = batch.is_ordered and batch.sync[0] == batch.sync[-1]
-    sync = batch.sync[: int(mask.sum())] if is_instant else kept(batch.sync)
+    is_instant = batch.is_ordered and batch.first_sync == batch.last_sync
+    sync = Instant(batch.first_sync, int(mask.sum())) if is_instant else kept(batch.sync)
     rows = Batch(sync, other, columns, None if batch.ids is None else kept(np.asarray(batch.ids)))
     rows.is_ordered = batch.is_ordered
     return rows

@@ -89,7 +89,7 @@ def steps(inputs: list[tuple[Iterator[Arrival], Entry]], *, clocks: bool) -> Ite
             continue
         if arrival.batch is not None:
             entry.push(arrival.batch)
-            reached = int(arrival.batch.sync[-1])
+            reached = arrival.batch.last_sync
             if clocks:
                 entry.advance(reached)
         if arrival.clock is not None:
@@ -102,7 +102,7 @@ def steps(inputs: list[tuple[Iterator[Arrival], Entry]], *, clocks: bool) -> Ite
 def _queue(waiting: list[Any], number: int, rest: Iterator[Arrival], entry: Entry) -> None:
     for arrival in rest:
         if arrival.batch is not None and len(arrival.batch):
-            first = int(arrival.batch.sync[0])
+            first = arrival.batch.first_sync
         elif arrival.clock is not None:
             first = arrival.clock
         else:

@@ -287,7 +287,7 @@ class MailboxReader:
             if mailbox.clock > self._clock:
                 return True
             due = mailbox.due
-            return any(queue and queue[0].sync[0] <= due for queue in mailbox.queues.values())
+            return any(queue and queue[0].first_sync <= due for queue in mailbox.queues.values())
 
         mailbox.flow.wait_until(ready)
         runs: list[list[Batch]] = []
@@ -300,7 +300,7 @@ class MailboxReader:
         runs: list[list[Batch]] = []
         for producer, queue in mailbox.queues.items():
             run: list[Batch] = []
-            while queue and queue[0].sync[0] <= due:
+            while queue and queue[0].first_sync <= due:
                 batch = queue.popleft()
                 size = int(np.searchsorted(batch.sync, due, side="right"))
                 run.append(batch.slice(0, size))

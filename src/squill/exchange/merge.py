@@ -49,7 +49,7 @@ def merge_runs(runs: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
     while heads:
         _, number, batch, rest = heads[0]
         # In a heap the second smallest is one of the next two.
-        if len(heads) == 1 or (int(batch.sync[-1]), number) < min(head[:2] for head in heads[1:3]):
+        if len(heads) == 1 or (batch.last_sync, number) < min(head[:2] for head in heads[1:3]):
             heapq.heappop(heads)
             yield batch
             _advance(heads, number, rest)
@@ -124,13 +124,13 @@ def _between(run: Sequence[Batch], low: int | None, high: int | None) -> Iterato
 def _advance(heads: list[Head], number: int, rest: Iterator[Batch]) -> None:
     for batch in rest:
         if len(batch):
-            heapq.heappush(heads, (int(batch.sync[0]), number, batch, rest))
+            heapq.heappush(heads, (batch.first_sync, number, batch, rest))
             return
 
 
 def _merge_overlap(heads: list[Head]) -> Batch:
     """Take every row up to the earliest end of a head, and refill."""
-    bound = min(int(batch.sync[-1]) for _, _, batch, _ in heads)
+    bound = min(batch.last_sync for _, _, batch, _ in heads)
     pieces: list[tuple[int, Batch]] = []
     while heads and heads[0][0] <= bound:
         _, number, batch, rest = heapq.heappop(heads)
@@ -138,7 +138,7 @@ def _merge_overlap(heads: list[Head]) -> Batch:
         pieces.append((number, batch.slice(0, size)))
         if size < len(batch):
             left = batch.slice(size, len(batch))
-            heapq.heappush(heads, (int(left.sync[0]), number, left, rest))
+            heapq.heappush(heads, (left.first_sync, number, left, rest))
         else:
             _advance_past(heads, number, rest, bound, pieces)
     pieces.sort(key=lambda piece: piece[0])
@@ -152,8 +152,8 @@ def _advance_past(
     for batch in rest:
         if not len(batch):
             continue
-        if int(batch.sync[-1]) > bound:
-            heapq.heappush(heads, (int(batch.sync[0]), number, batch, rest))
+        if batch.last_sync > bound:
+            heapq.heappush(heads, (batch.first_sync, number, batch, rest))
             return
         pieces.append((number, batch))
 

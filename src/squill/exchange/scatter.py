@@ -48,7 +48,7 @@ class ScatterSink(Operator):
         self._held_rows = [0] * len(router.lanes)
 
     def push(self, batch: Batch, port: int = 0) -> None:
-        self._tell(int(batch.sync[0]))
+        self._tell(batch.first_sync)
         for lane, part in self._router(batch):
             self._held[lane].append(part)
             self._held_rows[lane] += len(part)
@@ -87,4 +87,4 @@ class ScatterSink(Operator):
     def _tell(self, t: int) -> None:
         """Tell receivers the time; rows that are held for one hold its time back."""
         lanes = zip(self._router.lanes, self._held, strict=True)
-        self._outbox.tell([(lane, min(t, int(held[0].sync[0])) if held else t) for lane, held in lanes])
+        self._outbox.tell([(lane, min(t, held[0].first_sync) if held else t) for lane, held in lanes])

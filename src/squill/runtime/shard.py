@@ -46,7 +46,7 @@ class BatchInbox:
     def take(self) -> list[Batch]:
         for batch in self._batches:
             if len(batch):
-                self.clock = int(batch.sync[-1])
+                self.clock = batch.last_sync
                 return [batch]
         self.clock = INFINITY
         return []

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from squill.engine.batch import Batch
+from squill.engine.batch import Batch, Instant
 from squill.engine.hashing import hash_columns
 from squill.engine.keyed import KeySlots
 from squill.plan.schema import Schema
@@ -70,3 +71,36 @@ def test_keys_are_looked_up_by_the_hash_that_is_known() -> None:
     assert len(set(slots.slots(batch).tolist())) == 1
     batch.hash = ("k",), np.array([1 << 40, 1 << 41], np.uint64)
     assert len(set(slots.slots(batch).tolist())) == 2
+
+
+def instant(size: int = 4) -> Batch:
+    return Batch(Instant(7, size), 3, {"x": pl.Series("x", range(size))})
+
+
+def has_array(batch: Batch) -> bool:
+    return not isinstance(batch._sync, Instant)
+
+
+def test_rows_of_one_time_have_no_array_of_it_before_somebody_reads_it() -> None:
+    batch = instant()
+    pieces = [
+        batch,
+        batch.slice(1, 3),
+        batch.take(np.array([2, 0, 1])),
+        batch.filter(np.array([True, False, True, True])),
+        batch.with_columns({}),
+        batch.with_duration(5),
+    ]
+    assert [(len(piece), piece.first_sync, piece.last_sync) for piece in pieces] == [
+        (4, 7, 7), (2, 7, 7), (3, 7, 7), (3, 7, 7), (4, 7, 7), (4, 7, 7),
+    ]  # fmt: skip
+    assert not any(map(has_array, pieces))
+    assert [piece.sync.tolist() for piece in pieces] == [[7] * len(piece) for piece in pieces]
+    assert [piece.other.tolist()[0] for piece in pieces] == [10, 10, 10, 10, 10, 12]
+
+
+def test_rows_of_one_time_are_put_together_with_others() -> None:
+    other = Batch(np.array([8, 9]), 3, {"x": pl.Series("x", [8, 9])})
+    whole = Batch.concat([instant(2), other])
+    assert (whole.sync.tolist(), whole.other.tolist()) == ([7, 7, 8, 9], [10, 10, 11, 12])
+    assert pickle.loads(pickle.dumps(instant(2))).sync.tolist() == [7, 7]

@@ -167,7 +167,7 @@ class CountSchedule(QueueSchedule):
         return True
 
     def run_tally(self, batch: Batch, slots: Array, counts: Array, bound: int) -> Iterator[Deltas]:
-        start = int(batch.sync[0])
+        start = batch.first_sync
         end = int(batch.other[0]) if batch.duration is None else start + batch.duration  # no ends are made for it
         if self.has_due(start):
             yield from self.run(None, NO_SLOTS, (), start)

@@ -51,7 +51,7 @@ class EndlessSchedule(Schedule):
         self._need_chunk(len(slots) + 1)
         self._room_for_cells()
         instants = kernels.schedule_tally(
-            int(batch.sync[0]), slots, counts, bound, self.state, self.slots, self._instant_delta, self._instant_cell,
+            batch.first_sync, slots, counts, bound, self.state, self.slots, self._instant_delta, self._instant_cell,
             self._cell_slot, self._cell_time, self._cell_alive,
         )  # fmt: skip
         deltas = self._deltas(0, instants, ())

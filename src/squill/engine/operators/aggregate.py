@@ -80,7 +80,7 @@ class AggregateOperator(KeyedOperator):
 
     def _push_tally(self, batch: Batch) -> bool:
         """Take many rows of one start and one end that are only counted; return whether they are."""
-        if not self._schedule.can_tally or len(batch) < TALLY_ROWS or batch.sync[0] != batch.sync[-1]:
+        if not self._schedule.can_tally or len(batch) < TALLY_ROWS or batch.first_sync != batch.last_sync:
             return False
         tally = self._keys.tally(batch)
         if tally is None or len(tally[0]) > CHUNK:

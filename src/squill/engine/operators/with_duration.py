@@ -37,13 +37,26 @@ class WithDurationOperator(Operator):
     def push(self, batch: Batch, port: int = 0) -> None:
         if not self.node.inputs[0].properties.ends_known:
             batch = batch.filter(batch.other > batch.sync)
-        batch = self._with_ends(batch, self._starts(batch))
-        self.emit(batch)
+        self.emit(self._altered(batch))
 
-    def _starts(self, batch: Batch) -> Int64s:
-        return batch.sync
+    def _altered(self, batch: Batch) -> Batch:
+        if self._lengths is not None:
+            return self._with_ends(batch, batch.sync)
+        if self._duration is None:
+            return batch.with_duration(INFINITY)
+        if len(batch):
+            self._check_ends(batch.first_sync, batch.last_sync)
+        assert isinstance(self._duration, int)
+        return batch.with_duration(self._duration)
+
+    def _check_ends(self, first: int, last: int) -> None:
+        """Raise when the ends of rows that start from the first to the last time leave the range."""
+        assert isinstance(self._duration, int)
+        refuse_beginningless(np.array([first]), self.node)
+        shifted(np.array([last]), self._duration, self.node)
 
     def _with_ends(self, batch: Batch, starts: Int64s) -> Batch:
+        """Return the rows with other starts, which are in order, and their ends."""
         if self._lengths is not None:
             lengths, known = self._ticks(batch)
             stays = ~known | (lengths > 0)
@@ -59,9 +72,8 @@ class WithDurationOperator(Operator):
         if self._duration is None:
             return batch.with_lifetimes(starts, INFINITY)
         assert isinstance(self._duration, int)
-        refuse_beginningless(starts, self.node)
         if len(starts):
-            shifted(starts[-1:], self._duration, self.node)
+            self._check_ends(int(starts[0]), int(starts[-1]))
         return batch.with_lifetimes(starts, self._duration)
 
     def _ticks(self, batch: Batch) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
@@ -115,6 +127,9 @@ class AlterLifetimeOperator(WithDurationOperator):
                 "the expression must give a time for every start.",
             )
         return values
+
+    def _altered(self, batch: Batch) -> Batch:
+        return self._with_ends(batch, self._starts(batch))
 
     def _starts(self, batch: Batch) -> Int64s:
         if not len(batch):

@@ -17,7 +17,7 @@ SMALL_STEP = 4_096
 
 def in_steps(batch: Batch, batch_rows: int) -> Iterator[Arrival]:
     """Yield the batch in pieces of at most `batch_rows`, which end where steps do unless these are small."""
-    if len(batch) <= batch_rows and batch.sync[0] == batch.sync[-1]:
+    if len(batch) <= batch_rows and batch.first_sync == batch.last_sync:
         yield Arrival(batch, None)
         return
     ends = np.append(_begins(batch)[1:], len(batch))
@@ -46,7 +46,7 @@ def merged_steps(runs: Sequence[Batch], until: int) -> tuple[list[Batch], list[B
     rest: list[Batch] = []
     for run in runs:
         # Most runs are of one step, and to search in times that nobody has looked at yet takes a while.
-        is_due = run.sync[-1] <= until
+        is_due = run.last_sync <= until
         end = len(run) if is_due else int(np.searchsorted(run.sync, until, side="right"))
         if end:
             ready.append(run.slice(0, end))
@@ -54,8 +54,8 @@ def merged_steps(runs: Sequence[Batch], until: int) -> tuple[list[Batch], list[B
             rest.append(run.slice(end, len(run)))
     if len(ready) < 2:
         return ready, rest
-    if all(run.sync[0] == run.sync[-1] for run in ready) and sum(map(len, ready)) >= SMALL_STEP * len(ready):
-        return sorted(ready, key=lambda run: int(run.sync[0])), rest
+    if all(run.first_sync == run.last_sync for run in ready) and sum(map(len, ready)) >= SMALL_STEP * len(ready):
+        return sorted(ready, key=lambda run: run.first_sync), rest
     begins = np.concatenate([run.sync[_begins(run)] for run in ready])
     steps = np.unique(begins)
     if sum(map(len, ready)) < SMALL_STEP * len(begins):
@@ -66,12 +66,12 @@ def merged_steps(runs: Sequence[Batch], until: int) -> tuple[list[Batch], list[B
 
 def _begins(batch: Batch) -> Int64s:
     """Return the places where the steps of ordered rows begin."""
-    if not len(batch) or batch.sync[0] == batch.sync[-1]:
+    if not len(batch) or batch.first_sync == batch.last_sync:
         return np.zeros(1, np.int64)
     return np.append(0, np.flatnonzero(batch.sync[1:] != batch.sync[:-1]) + 1)
 
 
 def _bounds(run: Batch, steps: Int64s) -> tuple[Int64s, Int64s]:
-    if run.sync[0] == run.sync[-1]:
-        return np.where(steps <= run.sync[0], 0, len(run)), np.where(steps < run.sync[0], 0, len(run))
+    if (step := run.first_sync) == run.last_sync:
+        return np.where(steps <= step, 0, len(run)), np.where(steps < step, 0, len(run))
     return np.searchsorted(run.sync, steps), np.searchsorted(run.sync, steps, side="right")

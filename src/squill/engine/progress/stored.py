@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from squill.engine.batch import Batch, Int64s, repeated
+from squill.engine.batch import Batch, Instant, Int64s
 from squill.engine.egress_progress import COUNTS
 from squill.engine.files import frames_of, read_error
 from squill.engine.ingress import Arrival
@@ -111,6 +111,7 @@ class _Rows:
         self._reading = replace(inner, predicate=None, parts=None, read=_wanted(source))
         timed = replace(self._reading, predicate=inner.predicate)
         self._timed = TimedRows(timed, tuple(source.schema)) if source.is_timed else None
+        self._is_plain = self._timed is None and not source.assignment.has_ends
 
     def __call__(self, part: NumberedPart) -> Iterator[tuple[list[Batch], int]]:
         """Yield rows as they come, and how many of the part's have been read with them."""
@@ -122,15 +123,20 @@ class _Rows:
             for low, high in end.cuts(part.offset + read, frame.height, self._batch_rows):
                 steps = end.steps(part.offset + read + low, high - low)
                 cut = {name: series.slice(low, high - low) for name, series in columns.items()}
-                batches.append(self._rows(Piece(self._source, part, read + low, high - low, cut, steps)))
+                batches.append(self._rows(Piece(self._source, part, read + low, high - low, cut), steps))
             read += frame.height
             yield [batch for batch in batches if len(batch)], read
 
-    def _rows(self, piece: Piece) -> Batch:
-        starts, ends = points_of(piece)
-        if self._timed is not None:
-            return self._timed(piece, starts)
-        batch = Batch(starts, self._source.lasting if ends is None else ends, dict(piece.columns))
+    def _rows(self, piece: Piece, steps: Int64s | Instant) -> Batch:
+        if isinstance(steps, Instant) and self._is_plain:
+            first = steps.time // self._source.coarsen * self._source.coarsen
+            batch, ends = Batch(steps._replace(time=first), self._source.lasting, dict(piece.columns)), None
+        else:
+            piece.steps = steps.array() if isinstance(steps, Instant) else steps
+            starts, ends = points_of(piece)
+            if self._timed is not None:
+                return self._timed(piece, starts)
+            batch = Batch(starts, self._source.lasting if ends is None else ends, dict(piece.columns))
         batch.is_ordered = True
         if self._keep is not None:
             batch = self._keep(batch)
@@ -205,11 +211,11 @@ class _FileEnd:
         self.go = np.array(counts["go"], np.int64).reshape(-1, 2)
         self._ends = np.cumsum(self.come[:, 1])
 
-    def steps(self, first: int, rows: int) -> Int64s:
+    def steps(self, first: int, rows: int) -> Int64s | Instant:
         """Return the points at which so many rows from this one on come."""
         low, high = np.searchsorted(self._ends, [first, first + rows - 1], side="right").tolist()
         if low == high:
-            return repeated(int(self.come[low, 0]), rows)
+            return Instant(int(self.come[low, 0]), rows)
         ends = np.minimum(self._ends[low : high + 1], first + rows)
         return np.repeat(self.come[low : high + 1, 0], np.diff(ends, prepend=first))
 
