@@ -18,6 +18,7 @@ import heapq
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,8 +52,8 @@ class Flow:
 
     def __init__(self, *, tasks: int, cores: int, room: int) -> None:
         self.room = room
-        self._changed = threading.Condition()
-        self._waiting: dict[int, tuple[Callable[[], bool], bool]] = {}
+        self._lock = threading.RLock()
+        self._waiting: dict[int, _Waiter] = {}
         self._live = tasks
         self._permits = _Permits(cores)
         self._urgencies: dict[int, Urgency] = {}
@@ -77,43 +78,49 @@ class Flow:
     def end(self) -> None:
         """Give the right back; this task is over."""
         self._permits.release()
-        with self._changed:
+        with self._lock:
             self._live -= 1
             self._resolve()
-            self._changed.notify_all()
+            self._wake()
 
     def halt(self) -> None:
         """Let everybody who waits, now or later, end."""
-        with self._changed:
+        with self._lock:
             self._is_halted = True
-            self._changed.notify_all()
+            self._wake()
 
     def change(self, act: Callable[[], object]) -> None:
         """Do something that others may wait for."""
-        with self._changed:
+        with self._lock:
             act()
-            self._changed.notify_all()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake who has what it waits for, and nobody else: most changes are no news to most of those who wait."""
+        for waiter in self._waiting.values():
+            if self._is_halted or waiter.ready():
+                waiter.woken.notify()
 
     def change_from_outside(self, act: Callable[[], object]) -> None:
         """Do something that others may wait for, on a thread that is no task."""
-        with self._changed:
+        with self._lock:
             act()
             self._resolve()
-            self._changed.notify_all()
+            self._wake()
 
     def make_room(self, room: int) -> None:
         """Let mailboxes hold so many rows of a producer, if that is more than now."""
-        with self._changed:
+        with self._lock:
             self.room = max(self.room, room)
             self._resolve()
-            self._changed.notify_all()
+            self._wake()
 
     @property
     def stands_still(self) -> bool:
         """Whether all tasks wait, and none of them for what is there; the caller has the lock, as in `change`."""
         if self._is_halted or len(self._waiting) < self._live:
             return False
-        return not any(ready() for ready, _ in self._waiting.values())
+        return not any(waiter.ready() for waiter in self._waiting.values())
 
     @property
     def is_over(self) -> bool:
@@ -123,22 +130,22 @@ class Flow:
     @property
     def wants_room(self) -> bool:
         """Whether somebody waits for room; the caller has the lock."""
-        return any(for_room for _, for_room in self._waiting.values())
+        return any(waiter.for_room for waiter in self._waiting.values())
 
     def wait_until(self, ready: Callable[[], bool], *, for_room: bool = False) -> None:
         """Wait; once true, `ready` must stay true until this task acts. `for_room`: more room may make it true."""
-        with self._changed:
+        with self._lock:
             if self._is_halted:
                 raise Halted
             if ready():
                 return
             me = threading.get_ident()
-            self._waiting[me] = (ready, for_room)
+            waiter = self._waiting[me] = _Waiter(ready, for_room, threading.Condition(self._lock))
             self._permits.release()
             try:
                 self._resolve()
                 while not (ready() or self._is_halted):
-                    self._changed.wait()
+                    waiter.woken.wait()
             finally:
                 del self._waiting[me]
         # Not with the lock in hand: those who compute need it before they give up the right to.
@@ -164,7 +171,15 @@ class Flow:
                 self._is_halted = True
                 break
             self.room *= 2
-        self._changed.notify_all()
+        self._wake()
+
+
+class _Waiter(NamedTuple):
+    """What a task waits for, whether more room may bring it, and how it is woken."""
+
+    ready: Callable[[], bool]
+    for_room: bool
+    woken: threading.Condition
 
 
 class _Permits:
@@ -172,29 +187,32 @@ class _Permits:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._changed = threading.Condition()
-        self._waiting: list[tuple[tuple[int, int], int]] = []
+        self._lock = threading.RLock()
+        self._waiting: list[tuple[tuple[int, int], int, threading.Condition]] = []
         self._came = 0
 
     def acquire(self, urgency: tuple[int, int]) -> None:
-        with self._changed:
+        with self._lock:
             self._came += 1
-            me = (urgency, self._came)
+            me = (urgency, self._came, threading.Condition(self._lock))
             heapq.heappush(self._waiting, me)
-            while not self._free or self._waiting[0] != me:
-                self._changed.wait()
+            while not self._free or self._waiting[0] is not me:
+                me[2].wait()
             heapq.heappop(self._waiting)
             self._free -= 1
-            if self._free and self._waiting:
-                self._changed.notify_all()
+            self._wake_next()
 
     def release(self) -> None:
-        with self._changed:
+        with self._lock:
             self._free += 1
-            self._changed.notify_all()
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        if self._free and self._waiting:
+            self._waiting[0][2].notify()
 
     def is_wanted_before(self, urgency: tuple[int, int]) -> bool:
-        with self._changed:
+        with self._lock:
             return bool(self._waiting) and self._waiting[0][0] < urgency
 
 
