@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from squill.time import INFINITY
 __all__ = ["CountSchedule", "FifoSchedule"]
 
 NO_SLOTS = np.empty(0, np.int32)
+Kernel = Callable[..., tuple[bool, int, int]]
 
 END, SLOT, FIRST_VALUE = 0, 1, 2
 """The queue's arrays: ends, slots, then what is known of those who wait."""
@@ -147,20 +148,7 @@ class CountSchedule(QueueSchedule):
         if batch is not None:
             sync, duration = batch.sync, batch.duration or 0
             ends = NO_TIMES if duration else batch.other
-        self._room_for_more(len(sync))
-        self.state[kernels.NEXT_ROW] = 0
-        self._need_chunk(2 * len(sync) + 1)
-        done = False
-        while not done:
-            self._room_for_cells()
-            done, self._tail, instants = kernels.schedule_counts(
-                sync, ends, duration, slots, *self._queue, self._tail, bound, self._chunk,
-                self.state, self.slots, self._instant_delta, self._instant_cell,
-                self._cell_slot, self._cell_time, self._cell_alive,
-            )  # fmt: skip
-            deltas = self._deltas(0, instants, ())
-            yield deltas
-            self._drop_finished_cells(deltas)
+        return self._counted(kernels.schedule_counts, (sync, ends, duration, slots), len(sync), bound)
 
     @property
     def can_tally(self) -> bool:
@@ -171,14 +159,19 @@ class CountSchedule(QueueSchedule):
         end = int(batch.other[0]) if batch.duration is None else start + batch.duration  # no ends are made for it
         if self.has_due(start):
             yield from self.run(None, NO_SLOTS, (), start)
-        self._room_for_more(len(slots))
+        given = (start, end, slots, counts)
+        yield from self._counted(kernels.schedule_passing_tally, given, len(slots), bound)
+
+    def _counted(self, kernel: Kernel, given: tuple[Any, ...], entries: int, bound: int) -> Iterator[Deltas]:
+        """Let a kernel take what is given, in as many calls as it needs; so many entries may come to the queue."""
+        self._room_for_more(entries)
         self.state[kernels.NEXT_ROW] = 0
-        self._need_chunk(2 * len(slots) + 1)
+        self._need_chunk(2 * entries + 1)
         done = False
         while not done:
             self._room_for_cells()
-            done, self._tail, instants = kernels.schedule_passing_tally(
-                start, end, slots, counts, *self._queue, self._tail, bound, self._chunk,
+            done, self._tail, instants = kernel(
+                *given, *self._queue, self._tail, bound, self._chunk,
                 self.state, self.slots, self._instant_delta, self._instant_cell,
                 self._cell_slot, self._cell_time, self._cell_alive,
             )  # fmt: skip
