@@ -136,6 +136,12 @@ class Batch:
         """The time of the last row; there must be one."""
         return self._sync.time if isinstance(self._sync, Instant) else int(self._sync[-1])
 
+    def rows_until(self, t: int) -> int:
+        """Return how many rows take effect up to and at a time; where all do, no array is looked through."""
+        if not len(self) or self.last_sync <= t:
+            return len(self)
+        return int(np.searchsorted(self.sync, t, side="right"))
+
     @property
     def other(self) -> Int64s:
         if isinstance(self._other, int):

@@ -124,9 +124,13 @@ def _begin(reader: RowReader, source: FileSource, part: FilePart) -> None:
     """Let errors say where in the file a row stands."""
     unit = UNITS[source.format]
     in_rows = part.first == 0 or unit == "rows"
-    place = part.path if source.names_files else source.label
+    place = _shown_place(source, part)
     reader.label = place if in_rows else f"{place}, {unit} from {part.first} on"
     reader.first_row = part.first if in_rows else 0
+
+
+def _shown_place(source: FileSource, part: FilePart) -> str:
+    return part.path if source.names_files else source.label
 
 
 def pieces_of(source: FileSource) -> list[FilePart]:
@@ -212,7 +216,7 @@ def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
 
 def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
     if source.predicate is not None and _readable(source, piece):
-        place = piece.path if source.names_files else source.label
+        place = _shown_place(source, piece)
         return InputError(
             f"where: the condition {source.predicate} failed on the rows of {place!r}: {first_line(error)}",
             "check the values; .cast(…, strict=False) gives null instead of an error.",

@@ -20,8 +20,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from squill.engine.batch import Batch
 from squill.errors import InternalError
 from squill.exchange.merge import merge_runs, worth_pushing
@@ -320,7 +318,7 @@ class MailboxReader:
             run: list[Batch] = []
             while queue and queue[0].first_sync <= due:
                 batch = queue.popleft()
-                size = int(np.searchsorted(batch.sync, due, side="right"))
+                size = batch.rows_until(due)
                 run.append(batch.slice(0, size))
                 mailbox.rows[producer] -= size
                 if size < len(batch):

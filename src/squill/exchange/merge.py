@@ -134,7 +134,7 @@ def _merge_overlap(heads: list[Head]) -> Batch:
     pieces: list[tuple[int, Batch]] = []
     while heads and heads[0][0] <= bound:
         _, number, batch, rest = heapq.heappop(heads)
-        size = int(np.searchsorted(batch.sync, bound, side="right"))
+        size = batch.rows_until(bound)
         pieces.append((number, batch.slice(0, size)))
         if size < len(batch):
             left = batch.slice(size, len(batch))

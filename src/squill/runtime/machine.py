@@ -213,10 +213,10 @@ class _PostOffice:
             for number in set(fragment.inputs) & set(inner):
                 assert number is not None
                 channel = channels[number]
+                is_progress = isinstance(by_number[channel.sender].root.time, ProgressType)
                 senders = shards_of(by_number[channel.sender])
                 for shard in shards_of(fragment):
                     producers = [sender for sender in senders if shard in channel.routing.targets(sender)]
-                    is_progress = isinstance(by_number[channel.sender].root.time, ProgressType)
                     mailbox = Mailbox(flow, producers, whole_instants=is_progress)
                     self._boxes.setdefault(number, {}).setdefault(shard, []).append(mailbox)
                     self._by_reader[number, fragment.number, shard] = mailbox

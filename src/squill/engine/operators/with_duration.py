@@ -40,41 +40,31 @@ class WithDurationOperator(Operator):
         self.emit(self._altered(batch))
 
     def _altered(self, batch: Batch) -> Batch:
-        if self._lengths is not None:
-            return self._with_ends(batch, batch.sync)
+        return self._with_duration(batch) if self._lengths is None else self._with_lengths(batch, batch.sync)
+
+    def _with_duration(self, batch: Batch) -> Batch:
+        """Return the rows, all of which live equally long."""
         if self._duration is None:
             return batch.with_duration(INFINITY)
-        if len(batch):
-            self._check_ends(batch.first_sync, batch.last_sync)
         assert isinstance(self._duration, int)
+        if len(batch):
+            refuse_beginningless(np.array([batch.first_sync]), self.node)
+            shifted(np.array([batch.last_sync]), self._duration, self.node)
         return batch.with_duration(self._duration)
 
-    def _check_ends(self, first: int, last: int) -> None:
-        """Raise when the ends of rows that start from the first to the last time leave the range."""
-        assert isinstance(self._duration, int)
-        refuse_beginningless(np.array([first]), self.node)
-        shifted(np.array([last]), self._duration, self.node)
-
-    def _with_ends(self, batch: Batch, starts: Int64s) -> Batch:
-        """Return the rows with other starts, which are in order, and their ends."""
-        if self._lengths is not None:
-            lengths, known = self._ticks(batch)
-            stays = ~known | (lengths > 0)
-            if not stays.all():
-                batch, starts, lengths, known = batch.filter(stays), starts[stays], lengths[stays], known[stays]
-            refuse_beginningless(starts[known], self.node)
-            # Unsigned: from a start below zero a length of 64 bits may lead to a time of 63.
-            beyond = known & (lengths > np.uint64(INFINITY - 1) - starts.astype(np.uint64))
-            if beyond.any():
-                raise time_overflow(self.node, int(starts[np.argmax(beyond)]))
-            ends = np.where(known, (starts.astype(np.uint64) + lengths).astype(np.int64), INFINITY)
-            return batch.with_lifetimes(starts, ends)
-        if self._duration is None:
-            return batch.with_lifetimes(starts, INFINITY)
-        assert isinstance(self._duration, int)
-        if len(starts):
-            self._check_ends(int(starts[0]), int(starts[-1]))
-        return batch.with_lifetimes(starts, self._duration)
+    def _with_lengths(self, batch: Batch, starts: Int64s) -> Batch:
+        """Return the rows with other starts, and with ends as far after these as each row says."""
+        lengths, known = self._ticks(batch)
+        stays = ~known | (lengths > 0)
+        if not stays.all():
+            batch, starts, lengths, known = batch.filter(stays), starts[stays], lengths[stays], known[stays]
+        refuse_beginningless(starts[known], self.node)
+        # Unsigned: from a start below zero a length of 64 bits may lead to a time of 63.
+        beyond = known & (lengths > np.uint64(INFINITY - 1) - starts.astype(np.uint64))
+        if beyond.any():
+            raise time_overflow(self.node, int(starts[np.argmax(beyond)]))
+        ends = np.where(known, (starts.astype(np.uint64) + lengths).astype(np.int64), INFINITY)
+        return batch.with_lifetimes(starts, ends)
 
     def _ticks(self, batch: Batch) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         """The lengths in ticks, 0 for those below; and where there is one: a null is for ever, as a null end is."""
@@ -129,7 +119,10 @@ class AlterLifetimeOperator(WithDurationOperator):
         return values
 
     def _altered(self, batch: Batch) -> Batch:
-        return self._with_ends(batch, self._starts(batch))
+        starts = self._starts(batch)
+        if self._lengths is None:
+            return self._with_duration(batch.with_lifetimes(starts, INFINITY))
+        return self._with_lengths(batch, starts)
 
     def _starts(self, batch: Batch) -> Int64s:
         if not len(batch):

@@ -45,9 +45,7 @@ def merged_steps(runs: Sequence[Batch], until: int) -> tuple[list[Batch], list[B
     ready: list[Batch] = []
     rest: list[Batch] = []
     for run in runs:
-        # Most runs are of one step, and to search in times that nobody has looked at yet takes a while.
-        is_due = run.last_sync <= until
-        end = len(run) if is_due else int(np.searchsorted(run.sync, until, side="right"))
+        end = run.rows_until(until)
         if end:
             ready.append(run.slice(0, end))
         if end < len(run):
