@@ -54,7 +54,7 @@ class AlignedOperator(Operator):
         self.run(_together(left) if left else None, _together(right) if right else None, bound)
 
     def push(self, batch: Batch, port: int = 0) -> None:
-        self._clocks[port] = max(self._clocks[port], int(batch.sync[-1]))
+        self._clocks[port] = max(self._clocks[port], batch.last_sync)
         batch = self.accept(batch, port)
         if len(batch):
             self._waiting[port].append(batch)
@@ -82,14 +82,11 @@ class AlignedOperator(Operator):
 
     def _due(self, port: int, bound: int) -> list[Batch]:
         waiting = self._waiting[port]
-        side = "left" if self.whole_instants else "right"
+        last = bound - 1 if self.whole_instants else bound
         due: list[Batch] = []
         while waiting:
-            times = waiting[0].sync
-            # Most batches are due as a whole, and to search in times that nobody has looked at yet takes a while.
-            is_due = times[-1] < bound or (times[-1] == bound and not self.whole_instants)
-            count = len(times) if is_due else int(np.searchsorted(times, bound, side=side))  # type: ignore[call-overload]
-            if count < len(times):
+            count = waiting[0].rows_until(last)
+            if count < len(waiting[0]):
                 if count:
                     due.append(waiting[0].slice(0, count))
                     waiting[0] = waiting[0].slice(count, len(waiting[0]))

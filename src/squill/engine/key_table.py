@@ -58,6 +58,8 @@ _MOST_SLOTS = 2**31 - 1
 _SIEVED_ROWS = 16_384
 """Fewer rows are looked for one by one; a sieve is made once as many as a fourth of the table's keys were."""
 _SAMPLE_ROWS = 1_024
+_MOST_EXPECTED = 65_536
+"""Room for more is made when they are there: who expects them may know of rows, not of keys."""
 _NO_LENGTHS = np.empty(0, dtype=np.int32)
 _NO_STARTS = read_only(np.empty(0, dtype=np.int64))
 
@@ -147,6 +149,13 @@ class KeyTable:
             raise TypeError("keys of fixed width have no arena")
         return self._keys
 
+    def expect(self, keys: int) -> None:
+        """Make room for about so many keys, in a table that never had any, instead of doubling it again and again."""
+        keys = min(keys, _MOST_EXPECTED)
+        if not self.capacity and 2 * keys > len(self._table):
+            self._table = _empty_table(_power_of_two(2 * keys))
+            self._grow_slots(keys)
+
     def slots(self, columns: Sequence[pl.Series], hashes: Hashes | None = None) -> Slots:
         """Return each row's slot; keys not seen before get a free slot, else the next number.
 
@@ -215,18 +224,24 @@ class KeyTable:
         return slots, counts
 
     def _probe(self, parts: list[Part], hashes: Hashes | None, *, may_insert: bool) -> Slots:
-        key_hashes = hash_parts(parts) if hashes is None else read_only(hashes)
         if may_insert:
             self._sieve, self._sought = None, 0
-            return self._look_for(parts, key_hashes, may_insert=True)
+            return self._look_for(parts, _known_or_hashed(hashes, parts), may_insert=True)
+        rows, found = self._seek(parts, hashes)
+        if rows is None:
+            return found
+        out = np.full(len(parts[0].valid), -1, np.int32)
+        out[rows] = found
+        return out
+
+    def _seek(self, parts: list[Part], hashes: Hashes | None) -> tuple[Int64s | None, Slots]:
+        """Return the rows, None for all, whose keys may be in the table, and their slots: -1 for those that are not."""
+        key_hashes = _known_or_hashed(hashes, parts)
         sieve = self._sieve_for(parts, key_hashes)
         if sieve is None:
-            return self._look_for(parts, key_hashes, may_insert=False)
+            return None, self._look_for(parts, key_hashes, may_insert=False)
         rows = sieve.sifted(key_hashes)
-        out = np.full(len(key_hashes), -1, np.int32)
-        if len(rows):
-            out[rows] = self._look_for(_rows_of(parts, rows), read_only(key_hashes[rows]), may_insert=False)
-        return out
+        return rows, self._look_for(_rows_of(parts, rows), read_only(key_hashes[rows]), may_insert=False)
 
     def _sieve_for(self, parts: list[Part], hashes: Hashes) -> KeySieve | None:
         """Return a sieve where many rows are looked for of which most are not there, by the first of them."""
@@ -283,6 +298,28 @@ class KeyTable:
         array([-1,  0], dtype=int32)
         """
         return self._look_up(columns, hashes, may_insert=False)
+
+    def find_rows(self, columns: Sequence[pl.Series], hashes: Hashes | None = None) -> tuple[Int64s | None, Slots]:
+        """Return the rows whose keys are in the table, None for all, and their slots; nothing is inserted.
+
+        Where few are, next to nothing is written for the others.
+
+        Examples
+        --------
+        >>> table = KeyTable([pl.Int64()])
+        >>> table.slots([pl.Series([7, 5])])
+        array([0, 1], dtype=int32)
+        >>> table.find_rows([pl.Series([8, 5, 5])])
+        (array([1, 2]), array([1, 1], dtype=int32))
+        """
+        if self._recent is None:
+            rows, slots = self._seek(self._parts(columns), hashes)
+        else:
+            rows, slots = None, self.find(columns, hashes)
+        found = np.flatnonzero(slots >= 0)
+        if len(found) == len(slots):
+            return rows, slots
+        return found if rows is None else rows[found], slots[found]
 
     def _parts(self, columns: Sequence[pl.Series]) -> list[Part]:
         if len(columns) != len(self.dtypes):
@@ -433,6 +470,10 @@ def _resized(array: Array, size: int) -> Array:
     longer = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
     longer[: len(array)] = array
     return longer
+
+
+def _known_or_hashed(hashes: Hashes | None, parts: Sequence[Part]) -> Hashes:
+    return hash_parts(parts) if hashes is None else read_only(hashes)
 
 
 def _rows_of(parts: Sequence[Part], rows: Int64s) -> list[Part]:

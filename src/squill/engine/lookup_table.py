@@ -44,6 +44,10 @@ class LookupTable:
     def __len__(self) -> int:
         return self._rows
 
+    def expect(self, rows: int) -> None:
+        """Make room for so many rows, before the first is added."""
+        self._keys.expect(rows)
+
     def add(self, batch: Batch) -> None:
         batch = self._keys.without_null_keys(batch, self._port)
         self._codes.append(self._codes_of(batch))
@@ -76,6 +80,17 @@ class LookupTable:
     def find(self, batch: Batch) -> Array:
         """Return the slots of the other input's rows, −1 for keys that no row here has."""
         return self._keys.find(batch, 1 - self._port)
+
+    def pairs(self, batch: Batch) -> Iterator[tuple[Array | None, Array]]:
+        """Yield (rows of the other input, None for all; places here) of all matches, in the order of the rows."""
+        if self.is_unique:
+            yield self._found(batch)
+        else:
+            yield from self.matches(self.find(batch))
+
+    def _found(self, batch: Batch) -> tuple[Array | None, Array]:
+        """Return the rows whose keys are here, None for all, and their slots."""
+        return self._keys.find_rows(batch, 1 - self._port)
 
     def matches(self, slots: Array) -> Iterator[tuple[Array, Array]]:
         """Yield (rows of the probe, places here) of all pairs, in the order of the probe."""

@@ -43,6 +43,11 @@ class PairKeys:
     def live(self) -> int:
         return 1 if self._table is None else self._table.live
 
+    def expect(self, keys: int) -> None:
+        """Make room for about so many keys before the first comes."""
+        if self._table is not None:
+            self._table.expect(keys)
+
     def without_null_keys(self, batch: Batch, port: int) -> Batch:
         """Return the rows that can match anything."""
         nulls = [batch.columns[name] for name in self._not_null[port] if batch.columns[name].null_count()]
@@ -66,6 +71,13 @@ class PairKeys:
             return np.zeros(len(batch), np.int32)
         names = self._names[port]
         return self._table.find([batch.columns[name] for name in names], batch.hash_of(names))
+
+    def find_rows(self, batch: Batch, port: int) -> tuple[Array | None, Array]:
+        """Return the rows whose keys have a slot, None for all, and their slots."""
+        if self._table is None:
+            return None, np.zeros(len(batch), np.int32)
+        names = self._names[port]
+        return self._table.find_rows([batch.columns[name] for name in names], batch.hash_of(names))
 
     def keep(self, belongs: Sequence[Belongs | None]) -> Array | None:
         """Forget the keys of other shards; return the slots that stay, the i-th of which is slot i from now on.

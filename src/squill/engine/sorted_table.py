@@ -48,6 +48,11 @@ class SortedTable(LookupTable):
         self._position = find_sorted(codes, valid, self._distinct, self._position, slots)
         return slots
 
+    def _found(self, batch: Batch) -> tuple[Array | None, Array]:
+        slots = self.find(batch)
+        found = np.flatnonzero(slots >= 0)
+        return (None, slots) if len(found) == len(slots) else (found, slots[found])
+
     def keep(self, belongs: Belongs) -> None:
         """All rows stay: the order is what finds them."""
 

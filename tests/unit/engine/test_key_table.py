@@ -474,3 +474,24 @@ def test_random_churn_does_what_a_dict_does() -> None:
         model.release(gone.tolist())
     everything = pl.Series(range(5000))
     assert table.find([everything]).tolist() == [model.slot.get(key, -1) for key in range(5000)]
+
+
+@pytest.mark.parametrize("count", [3, 300, 100_000])
+def test_room_that_was_made_before_changes_no_slot(count: int) -> None:
+    keys = pl.Series([number * 7 % 50_000 for number in range(count)])
+    expecting, plain = KeyTable([pl.Int64()]), KeyTable([pl.Int64()])
+    expecting.expect(count)
+    assert (expecting.slots([keys]) == plain.slots([keys])).all()
+    expecting.expect(10 * count)
+    assert (expecting.find([keys]) == plain.find([keys])).all()
+
+
+def test_all_rows_that_are_there_are_no_list_of_rows() -> None:
+    table = KeyTable([pl.String()])
+    table.slots([pl.Series(["a", "b"])])
+    rows, slots = table.find_rows([pl.Series(["b", "a", "b"])])
+    assert rows is None
+    assert slots.tolist() == [1, 0, 1]
+    rows, slots = table.find_rows([pl.Series(["c"])])
+    assert rows is not None
+    assert (rows.tolist(), slots.tolist()) == ([], [])

@@ -28,14 +28,9 @@ class LookupJoin(LookupOperator):
         return dict(self._asking)
 
     def look_up(self, batch: Batch) -> None:
-        slots = self._table.find(batch)
-        batch = batch.with_columns({name: batch.columns[name] for name in self._streamed})
-        if self._table.is_unique:
-            found = slots >= 0
-            self._emit_pairs(batch.filter(found), slots if found.all() else slots[found])
-            return
-        for rows, places in self._table.matches(slots):
-            self._emit_pairs(batch.take(rows), places)
+        streamed = batch.with_columns({name: batch.columns[name] for name in self._streamed})
+        for rows, places in self._table.pairs(batch):
+            self._emit_pairs(streamed if rows is None else streamed.take(rows), places)
 
     def _emit_pairs(self, asking: Batch, places: Array) -> None:
         self._asking = asking.columns

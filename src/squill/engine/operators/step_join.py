@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
 from squill.engine.batch import Batch
-from squill.engine.columns import Array
 from squill.engine.lookup import shown_columns
 from squill.engine.lookup_table import LookupTable
 from squill.engine.operator import STARTS, OperatorState
@@ -59,13 +56,13 @@ class StepJoin(AlignedOperator):
         names = shown_columns(self._node, 1 - port)
         for batch in asking:
             shown = {name: batch.columns[name] for name in names}
-            for rows, places in _pairs(table, batch):
-                chosen = Batch(batch.sync, 1, shown)
-                chosen = chosen if rows is None else chosen.take(rows)
+            asked = batch.with_columns(shown).with_duration(1)
+            for rows, places in table.pairs(batch):
+                chosen = asked if rows is None else asked.take(rows)
                 sides = (lambda _: dict(chosen.columns), table.columns)  # noqa: B023  (called before the next turn)
                 pairs = PairColumns(self._node, *(sides if port == RIGHT else sides[::-1]))
                 mask, columns = pairs.matching(places, places)
-                found = Batch(chosen.sync, 1, columns)
+                found = chosen.with_columns(columns)
                 self.emit(found if mask is None else found.filter(mask))
 
     def save(self) -> OperatorState:
@@ -82,16 +79,7 @@ class StepJoin(AlignedOperator):
 
 
 def _fill(table: LookupTable, rows: Sequence[Batch]) -> None:
+    table.expect(sum(map(len, rows)))
     for batch in rows:
         table.add(batch)
     table.complete()
-
-
-def _pairs(table: LookupTable, asking: Batch) -> Iterator[tuple[Array | None, Array]]:
-    """Yield (rows that ask, None for all; places in the table) of all matches, in the order of the rows."""
-    slots = table.find(asking)
-    if not table.is_unique:
-        yield from table.matches(slots)
-        return
-    found = np.flatnonzero(slots >= 0)
-    yield (None, slots) if len(found) == len(slots) else (found, slots[found])

@@ -53,7 +53,11 @@ def test_keys_are_found_as_without_it(kinds: tuple[type[pl.DataType], ...]) -> N
     expected = dict(zip(zip(*known, strict=True), table.slots(known).tolist(), strict=True))
     for _ in range(3):
         asked = keys(0, 200_000, 5_000)
-        assert slots_of(table, asked) == [expected.get(key, -1) for key in zip(*asked, strict=True)]
+        slots = [expected.get(key, -1) for key in zip(*asked, strict=True)]
+        assert slots_of(table, asked) == slots
+        rows, found = table.find_rows(asked)
+        assert rows is not None
+        assert list(zip(rows, found, strict=True)) == [(row, slot) for row, slot in enumerate(slots) if slot >= 0]
 
 
 @pytest.mark.usefixtures("always_sieved")
