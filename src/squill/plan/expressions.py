@@ -37,6 +37,7 @@ IntoExpression = str | pl.Expr
 # An unnamed sq.start() is called "start", which a payload column may not be: the error says to name it.
 TIME_NAMES = {START: "start", END: "end"}
 LITERAL_TYPES = (bool, int, float, bytes)
+CANNOT_FAIL = frozenset({"Column", "Literal", "Alias", "KeepName", "BinaryExpr", "Ternary"})
 
 
 def start() -> pl.Expr:
@@ -84,6 +85,11 @@ class Expression:
     @property
     def uses_end(self) -> bool:
         return END in self.roots
+
+    @cached_property
+    def can_fail(self) -> bool:
+        """Whether it may raise on some row: then it may not see rows that it would not have seen, nor miss any."""
+        return any(kind not in CANNOT_FAIL for kind, _ in walk(load_tree(self.serialised)))
 
     def renamed(self, name: str) -> Expression:
         return Expression(self.serialised, name, self.dtype, self.roots)

@@ -55,6 +55,12 @@ def both_kinds() -> Stream:
     return per_line.share(lambda s: s.where(sq.col("n") > 2).union(s.where(sq.col("n") < 2)))
 
 
+def per_computed() -> Stream:
+    priced = LINES.select("of", "price", twice=2 * sq.col("price"), left=100 - sq.col("price"))
+    marked = ORDERED.select("order", twice=sq.col("customer") * 2)
+    return marked.join(priced, left_on="order", right_on="of", where=sq.col("left") > 50)
+
+
 QUERIES: dict[str, Callable[[], Stream]] = {
     "grouped": per_order,
     "best": lambda: per_order().aggregate(best=sq.top_k("revenue", 3), n=sq.count()),
@@ -64,6 +70,7 @@ QUERIES: dict[str, Callable[[], Stream]] = {
     "distinct": lambda: LINES.select("of").distinct(),
     "united": both_kinds,
     "average": lambda: LINES.group_aggregate("of", m=sq.mean("price")).where(sq.col("m") > 30),
+    "computed": per_computed,
     "source twice": lambda: LINES.share(
         lambda s: s.group_aggregate("of", n=sq.count()).select("n").union(s.aggregate(n=sq.count()))
     ),

@@ -6,17 +6,14 @@ from dataclasses import replace
 
 import polars as pl
 
-from squill.plan.expression_text import load_tree, serialise
+from squill.plan.expression_text import serialise
 from squill.plan.expressions import END, START, Expression
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Select, Union, Where
 from squill.plan.nodes.movement import Split
 from squill.plan.rebuild import consumer_counts, rebuild
-from squill.plan.row_wise import walk as walk_expression
 
 __all__ = ["push_filter_into_scan"]
-
-CANNOT_FAIL = frozenset({"Column", "Literal", "Alias", "KeepName", "BinaryExpr", "Ternary"})
 
 
 def push_filter_into_scan(root: Node) -> Node:
@@ -50,7 +47,7 @@ def push_filter_into_scan(root: Node) -> Node:
             case FrameSource() if _has_times_to_check(node) and not passed_failing:
                 return _read_less(node, predicate)
             case Select() if _hands_on(node, predicate):
-                failing = passed_failing or not all(map(_cannot_fail, node.columns))
+                failing = passed_failing or any(item.can_fail for item in node.columns)
                 below = absorbed(predicate, node.parent, passed_failing=failing)
                 return None if below is None else replace(node, parent=below)
             case Split():
@@ -94,13 +91,9 @@ def _read_less(source: FileSource | FrameSource, predicate: Expression) -> Node 
     if source.predicate is None:
         return replace(source, predicate=predicate)
     # Together both see every row, and a cast that fails must not meet rows that the first filter drops.
-    if not _cannot_fail(predicate):
+    if predicate.can_fail:
         return None
     return replace(source, predicate=_both(source.predicate, predicate))
-
-
-def _cannot_fail(expression: Expression) -> bool:
-    return all(kind in CANNOT_FAIL for kind, _ in walk_expression(load_tree(expression.serialised)))
 
 
 def _both(first: Expression, second: Expression) -> Expression:

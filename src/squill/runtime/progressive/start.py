@@ -28,6 +28,7 @@ from squill.plan.nodes.progress import ProgressSource, shown_schema
 from squill.plan.past_steps import forget_past_steps, join_by_step
 from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
+from squill.plan.rewrite.compute_after_step_join import compute_after_step_join
 from squill.plan.schema import Schema
 from squill.runtime.progressive.answers import EarlyAnswers, Step, checked_until
 from squill.runtime.progressive.in_process import in_process
@@ -140,7 +141,8 @@ def _relational(
     ha: bool,
 ) -> EarlyAnswers:
     flowing, late = without_late_columns(node)
-    plan = join_by_step(sharded(forget_past_steps(over_progress(flowing, inputs, coarsen))))
+    forgetting = sharded(forget_past_steps(over_progress(flowing, inputs, coarsen)))
+    plan = compute_after_step_join(join_by_step(forgetting))
     watch = Watch()
 
     def steps() -> Iterator[Step]:
