@@ -16,7 +16,7 @@ import squill as sq
 from squill.stream import Stream
 from tests.strategies import Allowed, Draw, Place, _frame, _table, chain, payloads, relations, streams
 
-__all__ = ["asof_joins", "lookups", "pairs", "relational_joins"]
+__all__ = ["asof_joins", "lookups", "narrowed", "pairs", "relational_joins"]
 
 BEFORE = ("where", "with_duration", "count_window", "session_window", "clip", "stitch", "chop")
 AFTER = ("where", "count_window", "hopping_window", "aggregate", "group_aggregate", "stitch")
@@ -115,6 +115,26 @@ def relational_joins(draw: Draw) -> Stream:
         place = Place(draw, left, (), Allowed((), ()), 0)
         return left.group_apply("k", lambda g: _related(draw, g, g.where(place.predicate()), kind, inside=True))
     return _related(draw, left, right, kind)
+
+
+@st.composite
+def narrowed(draw: Draw) -> Stream:
+    """Draw one operator over two inputs, or one over two of these, of which little is used afterwards."""
+    kind = draw(st.sampled_from(["join", "join", "where_exists", "where_not_exists", "clip"]))
+    if kind == "clip":
+        left, right = draw(pairs())
+        related = left.clip(right, **keys(draw, 1))
+    else:
+        left, right = draw(pairs()) if draw(st.booleans()) else (draw(tables()), draw(tables()))
+        related = _related(draw, left, right, kind)
+    if kind == "join" and draw(st.integers(0, 2)) == 0:
+        related = related.join(right.select("k", other="n"), on="k")
+    used = draw(st.lists(st.sampled_from(list(related.plan.schema)), max_size=2, unique=True))
+    if not used:
+        return related.aggregate(n=sq.count())
+    if draw(st.booleans()):
+        return related.select(*used)
+    return related.group_aggregate(used[:1], n=sq.count_not_null(used[-1]))
 
 
 def _related(draw: Draw, left: Stream, right: Stream, kind: str, *, inside: bool = False) -> Stream:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from squill.stream import Stream
 from tests.property.test_engine_equals_reference import assert_engine_agrees, thorough
 from tests.property.test_state_round_trip import assert_restarts_change_nothing
-from tests.strategies_two_inputs import asof_joins, lookups, relational_joins
+from tests.strategies_two_inputs import asof_joins, lookups, narrowed, relational_joins
 
 restarts = settings(thorough, max_examples=60)
 
@@ -45,4 +45,16 @@ def test_relational_joins(query: Stream) -> None:
 @restarts
 @given(relational_joins())
 def test_relational_joins_survive_a_restart_at_every_batch(query: Stream) -> None:
+    assert_restarts_change_nothing(query)
+
+
+@thorough
+@given(narrowed())
+def test_operators_of_which_little_is_used(query: Stream) -> None:
+    assert_engine_agrees(query)
+
+
+@restarts
+@given(narrowed())
+def test_operators_of_which_little_is_used_survive_a_restart_at_every_batch(query: Stream) -> None:
     assert_restarts_change_nothing(query)

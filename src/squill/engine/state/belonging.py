@@ -16,7 +16,7 @@ from squill.plan.node import Node
 
 __all__ = ["STATE_VERSION", "Belonging"]
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 """Raised whenever what a source or an operator saves has other fields or another meaning."""
 
 

@@ -1,8 +1,8 @@
-"""Let files be read without the columns that nothing in the plan looks at."""
+"""Let files be read, rows be moved and joins be made without the columns that nothing in the plan looks at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +14,14 @@ from squill.plan.nodes import (
     AlterLifetime,
     CastTime,
     Chop,
+    ClipByStream,
     ClipDuration,
     Detect,
+    Exists,
     Extend,
     FileSource,
     HoppingWindow,
+    Join,
     PerWindow,
     PointAtEnd,
     Quantize,
@@ -26,6 +29,7 @@ from squill.plan.nodes import (
     SelectMany,
     SessionWindow,
     Shift,
+    TwoInputs,
     Union,
     WaitForEnds,
     Where,
@@ -51,9 +55,9 @@ def push_projection_into_scan(root: Node) -> Node:
         aggregate(n=sum(x))               aggregate(n=sum(x))
           file_source(…, 40 columns)  →     file_source(…, read=[x])
 
-    What rows are moved with is cut down in the same way.
+    What rows are moved with, and what joins keep of their inputs, is cut down in the same way.
     """
-    if not any(isinstance(node, (FileSource, Move)) for node in walk(root)):
+    if not any(isinstance(node, (FileSource, Move, *PAIRING)) for node in walk(root)):
         return root
     needed = _needed_columns(root)
 
@@ -69,6 +73,8 @@ def push_projection_into_scan(root: Node) -> Node:
         if isinstance(node, Union) and node is not original:
             names = _ordered(original, wanted)
             return replace(node, parents=tuple(_only(parent, names) for parent in node.parents))
+        if isinstance(node, PAIRING):
+            return _with_less(node, wanted)
         if isinstance(node, Move):
             names = _ordered(original, _move(node, wanted))
             return node if node.schema.names == names else replace(node, parent=_only(node.parent, names))
@@ -82,12 +88,18 @@ def _needed_columns(root: Node) -> dict[int, Names]:
     needed: dict[int, Names] = {id(node): frozenset() for node in walk(root)}
     needed[id(root)] = frozenset(root.schema)
     for node in reversed(list(walk(root))):
-        requires = REQUIRES.get(type(node))
-        for item in node.inputs:
-            # A kind of node that is not listed may look at everything.
-            used = frozenset(item.schema) if requires is None else requires(node, needed[id(node)])
+        for item, used in zip(node.inputs, _required(node, needed[id(node)]), strict=True):
             needed[id(item)] |= used
     return needed
+
+
+def _required(node: Node, wanted: Names) -> Sequence[Names]:
+    """Return which columns of each of its inputs a node uses, given which of its own are used."""
+    if isinstance(node, PAIRING):
+        return _of_pairs(node, wanted)
+    requires = REQUIRES.get(type(node))
+    # A kind of node that is not listed may look at everything.
+    return [frozenset(item.schema) if requires is None else requires(node, wanted) for item in node.inputs]
 
 
 def _roots(*expressions: Expression | None) -> Names:
@@ -162,6 +174,32 @@ def _only(node: Node, names: tuple[str, ...]) -> Node:
     return Select(parent=node, columns=tuple(column(name, node.schema[name]) for name in names))
 
 
+def _of_pairs(node: TwoInputs, wanted: Names) -> tuple[Names, Names]:
+    """Return the keys of both inputs, what the condition looks at, and what of a pair anybody uses."""
+    matching = node.matching
+    used = wanted | _roots(matching.where)
+    left = used.intersection(node.left.schema).union(matching.left_keys)
+    right = frozenset(matching.right_keys).union(source for name, source in matching.right_as if name in used)
+    return _one_at_least(node.left, left), _one_at_least(node.right, right)
+
+
+def _one_at_least(node: Node, names: Names) -> Names:
+    """Without keys nothing of an input may be used but that its rows are there."""
+    return names or frozenset(node.schema.names[:1])
+
+
+def _with_less(node: TwoInputs, wanted: Names) -> TwoInputs:
+    """Return the node with inputs that have no more columns than it uses, and pairs that show no others."""
+    left, right = (
+        _only(item, _ordered(item, names)) for item, names in zip(node.inputs, _of_pairs(node, wanted), strict=True)
+    )
+    used = wanted | _roots(node.matching.where)
+    shown = tuple(pair for pair in node.matching.right_as if pair[0] in used)
+    if left is node.left and right is node.right and shown == node.matching.right_as:
+        return node
+    return replace(node, left=left, right=right, matching=replace(node.matching, right_as=shown))
+
+
 def _detect(node: Detect, _wanted: Names) -> Names:
     # Where simultaneous events are put in order, their whole payload may decide.
     if node.order_by is not None or any(item.scope != "one" and item.updates for item in node.elements):
@@ -176,6 +214,9 @@ def _detect(node: Detect, _wanted: Names) -> Names:
                 used |= _roots(call)
     return frozenset(used)
 
+
+PAIRING = (ClipByStream, Exists, Join)
+"""Nodes of two inputs that look at what `_of_pairs` says. AS OF joins order simultaneous events by all columns."""
 
 REQUIRES: dict[type[Node], Callable[[Any, Names], Names]] = {
     Aggregate: _aggregate,

@@ -277,7 +277,7 @@ def test_another_version_of_state_is_refused_and_left_alone(what: str, version: 
 def test_fields_of_a_source_belong_to_the_version(state: Path) -> None:
     """Other fields are another version: raise STATE_VERSION, then change this."""
     (saved,) = manifest.read_manifest(state).tree["feeds"].values()
-    assert STATE_VERSION == 5
+    assert STATE_VERSION == 6
     assert sorted(saved) == [
         "begun", "buffer", "completed", "empty", "first_row_left", "last_punctuation", "pending", "pushes",
     ]  # fmt: skip
