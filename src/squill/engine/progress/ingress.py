@@ -7,7 +7,7 @@ sorted by the first of these, on disk where memory does not hold them. So the fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -126,23 +126,53 @@ def _by_step(batch: Batch) -> Batch:
 def pieces_of_progress(source: ProgressSource, names: tuple[str, ...] | None = None) -> Iterator[Piece]:
     """Yield the rows of all parts as they stand, before any filter; of all columns needed, or of `names`."""
     assert source.parts is not None
-    for part in source.parts:
-        first = part.first
-        for frame in _frames(source, part, names):
+    for stretch in _stretches(source.parts):
+        for part, first, frame in _cut(_frames(source, stretch, names), stretch):
             columns = {series.name: series.rechunk() for series in frame.get_columns()}
             yield Piece(source, part, first, frame.height, columns)
-            first += frame.height
 
 
-def _frames(source: ProgressSource, part: NumberedPart, names: tuple[str, ...] | None) -> Iterator[pl.DataFrame]:
-    inner = source.source
+def _cut(
+    frames: Iterator[pl.DataFrame], stretch: Sequence[NumberedPart]
+) -> Iterator[tuple[NumberedPart, int, pl.DataFrame]]:
+    """Yield the rows of one part at a time: the part, the first of them in its split, and they themselves."""
+    parts = iter(stretch)
+    part = next(parts)
+    first, left = part.first, part.rows
+    for frame in frames:
+        rest = frame
+        while rest.height:
+            while left == 0:
+                part = next(parts)
+                first, left = part.first, part.rows
+            piece = rest if left is None else rest.head(left)
+            yield part, first, piece
+            first += piece.height
+            left = None if left is None else left - piece.height
+            rest = rest.slice(piece.height)
+
+
+def _stretches(parts: Sequence[NumberedPart]) -> Iterator[Sequence[NumberedPart]]:
+    """Yield parts that are read at once: neighbours in a file, each of which would be a query of its own."""
+    begin = 0
+    for number in range(1, len(parts) + 1):
+        if number == len(parts) or not parts[number - 1].is_followed_by(parts[number]):
+            yield parts[begin:number]
+            begin = number
+
+
+def _frames(
+    source: ProgressSource, stretch: Sequence[NumberedPart], names: tuple[str, ...] | None
+) -> Iterator[pl.DataFrame]:
+    inner, part = source.source, stretch[0]
     if isinstance(inner, FrameSource):
         frame = inner.frame.slice(part.first - part.held, part.rows)
         yield frame if names is None else frame.select(names)
     elif isinstance(inner, FileSource) and part.path is not None:
         wanted = _wanted(source) if names is None else names
         bare = replace(inner, predicate=None, read=wanted, parts=None, columns=_stored_columns(source))
-        yield from frames_of(bare, FilePart(part.path, part.offset + part.first, part.rows))
+        rows = None if part.rows is None else sum(item.rows or 0 for item in stretch)
+        yield from frames_of(bare, FilePart(part.path, part.offset + part.first, rows))
     else:
         raise InternalError(f"{inner.name} has no rows to put in another order")
 

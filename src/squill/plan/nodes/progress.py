@@ -55,6 +55,12 @@ class NumberedPart:
     length: int | None = None
     held: int = 0
 
+    def is_followed_by(self, other: NumberedPart) -> bool:
+        """Whether the other begins, in the same file, where this one ends."""
+        if self.path is None or self.path != other.path or self.rows is None or other.rows is None:
+            return False
+        return self.offset + self.first + self.rows == other.offset + other.first
+
 
 def with_lifetimes(schema: Schema) -> Schema:
     """Return the columns of rows that carry their lifetimes."""
