@@ -31,6 +31,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from squill.engine.ascending_keys import AscendingKeys
 from squill.engine.columns import Array, Int64s, Uint8s, has_parameters, read_only, series_from
 from squill.engine.hashing import (
     HASH_VERSION,
@@ -58,7 +59,7 @@ _MOST_SLOTS = 2**31 - 1
 _SIEVED_ROWS = 16_384
 """Fewer rows are looked for one by one; a sieve is made once as many as a fourth of the table's keys were."""
 _SAMPLE_ROWS = 1_024
-_MOST_EXPECTED = 65_536
+_MOST_EXPECTED = 1 << 20
 """Room for more is made when they are there: who expects them may know of rows, not of keys."""
 _NO_LENGTHS = np.empty(0, dtype=np.int32)
 _NO_STARTS = read_only(np.empty(0, dtype=np.int64))
@@ -108,6 +109,8 @@ class KeyTable:
         self._recent = RecentKeys() if isinstance(self._keys, _WordKeys) and len(self.dtypes) == 1 else None
         self._sieve: KeySieve | None = None
         self._sought = 0
+        self._ascending: AscendingKeys | None = None
+        self._knows_order = False
         self._grow_slots(_FIRST_SLOTS)
 
     @property
@@ -226,6 +229,7 @@ class KeyTable:
     def _probe(self, parts: list[Part], hashes: Hashes | None, *, may_insert: bool) -> Slots:
         if may_insert:
             self._sieve, self._sought = None, 0
+            self._ascending, self._knows_order = None, False
             return self._look_for(parts, _known_or_hashed(hashes, parts), may_insert=True)
         rows, found = self._seek(parts, hashes)
         if rows is None:
@@ -312,14 +316,26 @@ class KeyTable:
         >>> table.find_rows([pl.Series([8, 5, 5])])
         (array([1, 2]), array([1, 1], dtype=int32))
         """
-        if self._recent is None:
-            rows, slots = self._seek(self._parts(columns), hashes)
-        else:
-            rows, slots = None, self.find(columns, hashes)
+        parts = self._parts(columns)
+        merged = self._merged(parts)
+        if merged is not None:
+            return merged
+        rows, slots = self._seek(parts, hashes) if self._recent is None else (None, self.find(columns, hashes))
         found = np.flatnonzero(slots >= 0)
         if len(found) == len(slots):
             return rows, slots
         return found if rows is None else rows[found], slots[found]
+
+    def _merged(self, parts: list[Part]) -> tuple[Int64s | None, Slots] | None:
+        """Return what `find_rows` does, where many rows come in the order of the keys."""
+        part = parts[0]
+        if len(parts) > 1 or not isinstance(part, Words) or part.has_nulls or len(part.values) < _SIEVED_ROWS:
+            return None
+        if not self._knows_order:
+            is_whole = self.live == self.capacity and not self._saw_null
+            self._ascending = AscendingKeys.of(self._single_words[: self.capacity]) if is_whole else None
+            self._knows_order = True
+        return None if self._ascending is None else self._ascending.find_rows(part.values)
 
     def _parts(self, columns: Sequence[pl.Series]) -> list[Part]:
         if len(columns) != len(self.dtypes):
@@ -339,6 +355,7 @@ class KeyTable:
             When a slot holds no key; those before it have been released.
         """
         given = _given(slots)
+        self._ascending, self._knows_order = None, False
         code, row = kernels.release_slots(given, self._table, self._hashes, self._keys.lengths, self._free, self._state)
         if code == kernels.BAD_SLOT:
             raise _no_key(given, row)
