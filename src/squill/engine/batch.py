@@ -246,7 +246,7 @@ class Batch:
             durations = {batch.duration for batch in batches}
             same = durations.pop() if len(durations) == 1 else None
             other = np.concatenate([batch.other for batch in batches]) if same is None else same
-            whole = Batch(np.concatenate([batch.sync for batch in batches]), other, columns)
+            whole = Batch(_one_after_the_other([batch._sync for batch in batches]), other, columns)
         hashes = [batch.hash for batch in batches if batch.hash is not None]
         if len(hashes) == len(batches) and len({names for names, _ in hashes}) == 1:
             whole.hash = hashes[0][0], np.concatenate([values for _, values in hashes])
@@ -263,6 +263,14 @@ class Batch:
         batch = Batch(before_time(size), INFINITY, columns)
         batch.is_timeless = True
         return batch
+
+
+def _one_after_the_other(times: Sequence[Int64s | Instant]) -> Int64s | Instant:
+    """Return all times; of rows that all have one, no array is made."""
+    instants = {item.time for item in times if isinstance(item, Instant)}
+    if len(instants) == 1 and all(isinstance(item, Instant) for item in times):
+        return Instant(instants.pop(), sum(item.size for item in times))
+    return np.concatenate([item.array() if isinstance(item, Instant) else item for item in times])
 
 
 def numbers_of(batch: Batch) -> Int64s:

@@ -104,3 +104,12 @@ def test_rows_of_one_time_are_put_together_with_others() -> None:
     whole = Batch.concat([instant(2), other])
     assert (whole.sync.tolist(), whole.other.tolist()) == ([7, 7, 8, 9], [10, 10, 11, 12])
     assert pickle.loads(pickle.dumps(instant(2))).sync.tolist() == [7, 7]
+
+
+def test_rows_of_one_time_put_together_still_have_one() -> None:
+    whole = Batch.concat([instant(2), instant(3)])
+    assert not has_array(whole)
+    assert (len(whole), whole.first_sync, whole.columns["x"].to_list()) == (5, 7, [0, 1, 0, 1, 2])
+    later = Batch(Instant(9, 1), 3, {"x": pl.Series("x", [5])})
+    assert Batch.concat([whole, later]).sync.tolist() == [7, 7, 7, 7, 7, 9]
+    assert Batch.concat([whole, Batch(np.array([8]), 3, later.columns)]).sync.tolist() == [7, 7, 7, 7, 7, 8]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from squill.engine.aligned import LEFT, RIGHT, AlignedOperator
-from squill.engine.batch import Batch
+from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.lookup import shown_columns
 from squill.engine.lookup_table import LookupTable
 from squill.engine.operator import STARTS, OperatorState
@@ -53,6 +53,20 @@ class StepJoin(AlignedOperator):
             self._look_up(table, port, rows[1 - port])
 
     def _look_up(self, table: LookupTable, port: int, asking: Sequence[Batch]) -> None:
+        """Hand on what was found, in one batch where it is little: each costs those behind as much as many rows."""
+        held: list[Batch] = []
+        for found in self._found(table, port, asking):
+            if sum(map(len, held)) + len(found) > DEFAULT_BATCH_ROWS:
+                self._emit_held(held)
+            held.append(found)
+        self._emit_held(held)
+
+    def _emit_held(self, held: list[Batch]) -> None:
+        if held:
+            self.emit(Batch.concat(held))
+            held.clear()
+
+    def _found(self, table: LookupTable, port: int, asking: Sequence[Batch]) -> Iterator[Batch]:
         names = shown_columns(self._node, 1 - port)
         for batch in asking:
             shown = {name: batch.columns[name] for name in names}
@@ -63,7 +77,7 @@ class StepJoin(AlignedOperator):
                 pairs = PairColumns(self._node, *(sides if port == RIGHT else sides[::-1]))
                 mask, columns = pairs.matching(places, places)
                 found = chosen.with_columns(columns)
-                self.emit(found if mask is None else found.filter(mask))
+                yield found if mask is None else found.filter(mask)
 
     def save(self) -> OperatorState:
         return {**super().save(), "table": None if self._table is None else self._table.save()}
