@@ -122,7 +122,7 @@ class Side:
 
     `prepare(input)` does what is not timed and returns the function that is. `rows` turns its answer into a
     frame, untimed. `form` turns Squill's rows into what this side gives, say one row per window. A peer says in
-    `missing` why it cannot run here.
+    `missing` why it cannot run here. One that answers the same several times at once says so in `copies`.
     """
 
     name: str
@@ -132,6 +132,7 @@ class Side:
     most_events: int | None = None
     peer: bool = True
     missing: str | None = None
+    copies: int = 1
 
     def events(self, given: int) -> int:
         return given if self.most_events is None else min(given, self.most_events)
@@ -171,7 +172,7 @@ class Comparison:
             run()
         rounds = [[timed(run) for run in runs] for _ in range(settings.runs)]
         measured = [
-            Measured(name=side.name, values=values, events=side.events(events))
+            Measured(name=side.name, values=values, events=side.events(events) * side.copies)
             for side, values in zip(sides, zip(*rounds, strict=True), strict=True)
         ]
         missing = tuple(f"{side.name}: {side.missing}" for side in self.sides if side.missing and settings.peers)

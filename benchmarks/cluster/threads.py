@@ -1,10 +1,15 @@
-"""What a second core brings: two threads beside one, each in a process of its own with as many Polars threads."""
+"""What a second core brings: two threads beside one, each in a process of its own with as many Polars threads.
+
+Two processes of one thread, which have nothing to do with each other and answer the same query at once, show what the
+machine allows: they share its memory, and each has a second core for what Polars reads ahead while it is alone.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -15,17 +20,18 @@ from benchmarks.cluster.hopping import FAMILY
 from benchmarks.harness import Comparison, Experiment, Side
 from benchmarks.peers.asked_process import AskedProcess
 
-__all__ = ["JOIN", "ONE", "SUM", "experiments"]
+__all__ = ["APART", "JOIN", "ONE", "SUM", "TWO", "experiments"]
 
 SUM = "local threads: per-key sum, 1 h / 10 min"
 JOIN = "local threads: the join"
-TWO, ONE = "2 threads", "1 thread"
+TWO, ONE, APART = "2 threads", "1 thread", "2 × 1 thread, apart"
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def experiments() -> list[Experiment]:
     sides = {
-        query: tuple(_side(name, query, cores) for name, cores in ((TWO, 2), (ONE, 1))) for query in ("sum", "join")
+        query: (_side(TWO, query, cores=2), _side(ONE, query, cores=1), _side(APART, query, cores=1, copies=2))
+        for query in ("sum", "join")
     }
     return [
         Comparison(family=FAMILY, name=SUM, data=tables.clicks, sides=sides["sum"]),
@@ -39,27 +45,33 @@ def experiments() -> list[Experiment]:
     ]
 
 
-def _side(name: str, query: str, cores: int) -> Side:
-    return Side(name=name, prepare=partial(Worker, query, cores), rows=lambda worker: worker.rows(), peer=False)
+def _side(name: str, query: str, *, cores: int, copies: int = 1) -> Side:
+    prepare = partial(Workers, query, cores, copies)
+    return Side(name=name, prepare=prepare, rows=lambda workers: workers.rows(), peer=False, copies=copies)
 
 
-class Worker:
-    """A process that has one query over one folder; called, it runs it once and returns itself."""
+class Workers:
+    """Processes that each have one query over one folder; called, they run it once, all at once."""
 
-    def __init__(self, query: str, cores: int, folder: Path) -> None:
-        self._process = AskedProcess(
-            [sys.executable, "-m", "benchmarks.cluster.thread_worker", query, str(cores), str(folder)],
-            tempfile.TemporaryDirectory(prefix="squill-bench-"),
-            cwd=ROOT,
-            env=os.environ | {"POLARS_MAX_THREADS": str(cores)},
-        )
+    def __init__(self, query: str, cores: int, copies: int, folder: Path) -> None:
+        self._processes = [
+            AskedProcess(
+                [sys.executable, "-m", "benchmarks.cluster.thread_worker", query, str(cores), str(folder)],
+                tempfile.TemporaryDirectory(prefix="squill-bench-"),
+                cwd=ROOT,
+                env=os.environ | {"POLARS_MAX_THREADS": str(cores)},
+            )
+            for _ in range(copies)
+        ]
 
-    def __call__(self) -> Worker:
-        self._process.ask("run")
+    def __call__(self) -> Workers:
+        with ThreadPoolExecutor(len(self._processes)) as asking:
+            list(asking.map(lambda process: process.ask("run"), self._processes))
         return self
 
     def rows(self) -> pl.DataFrame:
-        """Return the last answer."""
-        path = self._process.folder / "answer.arrow"
-        self._process.ask(f"write {path}")
+        """Return the last answer, of any of them."""
+        process = self._processes[-1]
+        path = process.folder / "answer.arrow"
+        process.ask(f"write {path}")
         return pl.read_ipc(path.read_bytes())

@@ -25,7 +25,7 @@ def experiments() -> list[Experiment]:
         found += [
             Answers(name=CTR + suffix, query=click_through_rate, data=clicks_and_impressions, times=80, where=where),
             Answers(
-                name=Q3 + suffix, query=best_orders, data=orders_and_lines, times=10, where=where, forgets=where is None
+                name=Q3 + suffix, query=best_orders, data=orders_and_lines, times=20, where=where, forgets=where is None
             ),
             Answers(name=WORDS + suffix, query=correlated_words, data=searches, times=2, where=where),
         ]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -46,10 +47,16 @@ class Flow:
     ``tasks``     how many will take part; each calls `begin` and `end` on its own thread.
     ``cores``     how many compute at once; who waits does not count.
     ``room``      how many rows of one producer a mailbox holds before the producer waits.
+    ``turn``      for how many seconds a task that was given the right to compute need not give way to others.
     """
 
-    def __init__(self, *, tasks: int, cores: int, room: int) -> None:
+    def __init__(
+        self, *, tasks: int, cores: int, room: int, turn: float = 0.0, now: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.room = room
+        self._turn = turn
+        self._now = now
+        self._turn_ends: dict[int, float] = {}
         self._lock = threading.RLock()
         self._waiting: dict[int, _Waiter] = {}
         self._live = tasks
@@ -62,16 +69,20 @@ class Flow:
 
     def begin(self, urgency: Urgency | None = None) -> None:
         """Wait for the right to compute; the most urgent get it first."""
-        urgency = urgency or _as_they_come
-        self._urgencies[threading.get_ident()] = urgency
-        self._permits.acquire(urgency())
+        self._urgencies[threading.get_ident()] = urgency or _as_they_come
+        self._acquire()
+
+    def _acquire(self) -> None:
+        me = threading.get_ident()
+        self._permits.acquire(self._urgencies[me]())
+        self._turn_ends[me] = self._now() + self._turn
 
     def give_way(self) -> None:
-        """Let those compute first who are more urgent by now, if any want to."""
-        urgency = self._urgencies[threading.get_ident()]()
-        if self._permits.is_wanted_before(urgency):
+        """Let those compute first who are more urgent by now, if any want to and this task has had its turn."""
+        me = threading.get_ident()
+        if self._now() >= self._turn_ends[me] and self._permits.is_wanted_before(self._urgencies[me]()):
             self._permits.release()
-            self._permits.acquire(urgency)
+            self._acquire()
 
     def end(self) -> None:
         """Give the right back; this task is over."""
@@ -147,7 +158,7 @@ class Flow:
             finally:
                 del self._waiting[me]
         # Not with the lock in hand: those who compute need it before they give up the right to.
-        self._permits.acquire(self._urgencies[me]())
+        self._acquire()
         if self._failure is not None:
             raise self._failure
         if self._is_halted:

@@ -36,6 +36,9 @@ MAILBOX_ROWS = 1 << 20
 LEAST_ROWS = 65_536
 EARLY_ROWS = 16_384
 """The same where somebody waits for the first rows of the answer: producers that are far ahead keep others waiting."""
+TURN_OF_STEPS = 0.005
+"""So many seconds a shard of a progressive plan computes before it gives way to who is behind: to wake another one takes
+a tenth of a millisecond or more, with the interpreter's lock in hand, and a batch may take little longer."""
 
 
 class Ports(Protocol):
@@ -91,7 +94,9 @@ class Machine:
         self._outer = frozenset(outer)
         widest = max((len(shards_of(fragment)) for fragment in fragments), default=1)
         room = EARLY_ROWS if is_early else max(LEAST_ROWS, MAILBOX_ROWS // widest)
-        self.flow = Flow(tasks=len(self._tasks) + feeders, cores=cores, room=room)
+        is_progress = any(isinstance(fragment.root.time, ProgressType) for fragment in fragments)
+        turn = TURN_OF_STEPS if is_progress else 0.0
+        self.flow = Flow(tasks=len(self._tasks) + feeders, cores=cores, room=room, turn=turn)
         self.works: list[Work] = []
         """What each shard did; complete once `run` has returned."""
         self._post = _PostOffice(self.flow, fragments, shards_of, inner)

@@ -188,6 +188,15 @@ def test_no_more_tasks_compute_at_once_than_there_are_cores() -> None:
     assert most[0] == 2
 
 
+def run_beside(*works: Callable[[], None]) -> None:
+    """Run tasks that begin and end by themselves."""
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_SECONDS)
+
+
 def test_the_most_urgent_compute_first_when_others_give_way() -> None:
     flow = Flow(tasks=2, cores=1, room=1)
     order: list[str] = []
@@ -213,12 +222,37 @@ def test_the_most_urgent_compute_first_when_others_give_way() -> None:
         flow.give_way()
         flow.end()
 
-    threads = [threading.Thread(target=work, daemon=True) for work in (ahead, behind)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_SECONDS)
+    run_beside(ahead, behind)
     assert order == ["has come further", "was behind", "ends"]
+
+
+def test_nobody_gives_way_before_its_turn_is_over() -> None:
+    now = [100.0]
+    flow = Flow(tasks=2, cores=1, room=1, turn=0.5, now=lambda: now[0])
+    order: list[str] = []
+    begun = threading.Event()
+
+    def ahead() -> None:
+        flow.begin(lambda: (6, 0))
+        begun.set()
+        while not flow._permits.is_wanted_before((6, 0)):
+            sleep(0.001)
+        now[0] = 100.4
+        flow.give_way()
+        order.append("has its turn")
+        now[0] = 100.5
+        flow.give_way()
+        order.append("ends")
+        flow.end()
+
+    def behind() -> None:
+        begun.wait(LIMIT_SECONDS)
+        flow.begin(lambda: (5, 0))
+        order.append("was behind")
+        flow.end()
+
+    run_beside(ahead, behind)
+    assert order == ["has its turn", "was behind", "ends"]
 
 
 def test_where_rows_come_from_outside_a_standstill_is_said_and_room_is_made_by_who_sees_all() -> None:
