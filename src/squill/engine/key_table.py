@@ -5,12 +5,8 @@ alive. Operators keep state in plain arrays indexed by slot, sized by `KeyTable.
 keys are used again, last released first, so those arrays stay as dense as the keys alive.
 
 Idea: an open-addressed table on the stable key hash (`squill.engine.hashing`) leads from a key to its slot;
-the key's values, kept by slot, decide whether it is really the same key. They are kept in one of two forms:
-
-- *words*: every column fits one 64-bit word, at most 8 columns: a matrix of words and a bit mask of nulls;
-- *bytes*: any other key, as one byte string in an arena. A single String or Binary column is its own bytes,
-  so a table of one Binary column serves as an interner of byte strings. Several columns are written one
-  after the other so that different keys give different strings.
+the key's values, kept by slot in one of two forms (`squill.engine.key_forms`), decide whether it is really the
+same key.
 
 A null is a value here and equals another null. NaNs are equal and come back as the one NaN; -0.0 equals 0.0
 and comes back as 0.0.
@@ -24,20 +20,16 @@ bounded by the most keys ever alive together. Cost: 12 ns per row for an int64 k
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from squill.engine.ascending_keys import AscendingKeys
-from squill.engine.columns import Array, Int64s, Uint8s, has_parameters, read_only, series_from
+from squill.engine.columns import Array, Int64s, Uint8s, has_parameters, read_only
 from squill.engine.hashing import (
     HASH_VERSION,
-    Bytes,
     Hashes,
-    Limbs,
     Part,
     Words,
     hash_parts,
@@ -45,24 +37,30 @@ from squill.engine.hashing import (
     supports,
 )
 from squill.engine.kernels import key_table as kernels
+from squill.engine.key_forms import (
+    ByteKeys,
+    Keys,
+    Prepared,
+    SavedKeys,
+    Slots,
+    WordKeys,
+    fit_words,
+    no_key,
+    power_of_two,
+    resized,
+)
 from squill.engine.key_sieve import KeySieve
 from squill.engine.recent_keys import MOST_KEYS, RecentKeys
 
 __all__ = ["KeyTable", "supports"]
 
-Slots: TypeAlias = npt.NDArray[np.int32]
-SavedKeys: TypeAlias = dict[str, Array]
-
 _FIRST_SLOTS = 256
-_FIRST_ARENA = 4096
 _MOST_SLOTS = 2**31 - 1
 _SIEVED_ROWS = 16_384
 """Fewer rows are looked for one by one; a sieve is made once as many as a fourth of the table's keys were."""
 _SAMPLE_ROWS = 1_024
 _MOST_EXPECTED = 1 << 20
 """Room for more is made when they are there: who expects them may know of rows, not of keys."""
-_NO_LENGTHS = np.empty(0, dtype=np.int32)
-_NO_STARTS = read_only(np.empty(0, dtype=np.int64))
 
 
 class KeyTable:
@@ -101,12 +99,12 @@ class KeyTable:
         self._clear()
 
     def _clear(self) -> None:
-        self._keys: _Keys = _WordKeys(self.dtypes) if _fit_words(self.dtypes) else _ByteKeys(self.dtypes)
+        self._keys: Keys = WordKeys(self.dtypes) if fit_words(self.dtypes) else ByteKeys(self.dtypes)
         self._state = np.zeros(kernels.STATE_SIZE, dtype=np.int64)
         self._table = _empty_table(2 * _FIRST_SLOTS)
         self._hashes = np.zeros(0, dtype=np.uint64)
         self._free = np.empty(0, dtype=np.int32)
-        self._recent = RecentKeys() if isinstance(self._keys, _WordKeys) and len(self.dtypes) == 1 else None
+        self._recent = RecentKeys() if isinstance(self._keys, WordKeys) and len(self.dtypes) == 1 else None
         self._sieve: KeySieve | None = None
         self._sought = 0
         self._ascending: AscendingKeys | None = None
@@ -140,15 +138,15 @@ class KeyTable:
 
     @property
     def _single_words(self) -> Int64s:
-        assert isinstance(self._keys, _WordKeys)
+        assert isinstance(self._keys, WordKeys)
         return self._keys.words.reshape(-1)
 
     @property
     def _saw_null(self) -> bool:
-        return isinstance(self._keys, _WordKeys) and self._keys.saw_null
+        return isinstance(self._keys, WordKeys) and self._keys.saw_null
 
-    def _bytes_form(self) -> _ByteKeys:
-        if not isinstance(self._keys, _ByteKeys):
+    def _bytes_form(self) -> ByteKeys:
+        if not isinstance(self._keys, ByteKeys):
             raise TypeError("keys of fixed width have no arena")
         return self._keys
 
@@ -156,7 +154,7 @@ class KeyTable:
         """Make room for about so many keys, in a table that never had any, instead of doubling it again and again."""
         keys = min(keys, _MOST_EXPECTED)
         if not self.capacity and 2 * keys > len(self._table):
-            self._table = _empty_table(_power_of_two(2 * keys))
+            self._table = _empty_table(power_of_two(2 * keys))
             self._grow_slots(keys)
 
     def slots(self, columns: Sequence[pl.Series], hashes: Hashes | None = None) -> Slots:
@@ -272,7 +270,7 @@ class KeyTable:
                 return out
             self._make_room(code, keys, row)
 
-    def _make_room(self, code: int, keys: _Prepared, row: int) -> None:
+    def _make_room(self, code: int, keys: Prepared, row: int) -> None:
         if code == kernels.GROW_TABLE:
             table = _empty_table(2 * len(self._table))
             kernels.rebuild_table(self._table, table)
@@ -286,8 +284,8 @@ class KeyTable:
         if len(self._hashes) >= _MOST_SLOTS:
             raise OverflowError(f"a key table holds at most {_MOST_SLOTS} keys")
         size = min(size, _MOST_SLOTS)
-        self._hashes = _resized(self._hashes, size)
-        self._free = _resized(self._free, size)
+        self._hashes = resized(self._hashes, size)
+        self._free = resized(self._free, size)
         self._keys.grow(size)
 
     def find(self, columns: Sequence[pl.Series], hashes: Hashes | None = None) -> Slots:
@@ -358,7 +356,7 @@ class KeyTable:
         self._ascending, self._knows_order = None, False
         code, row = kernels.release_slots(given, self._table, self._hashes, self._keys.lengths, self._free, self._state)
         if code == kernels.BAD_SLOT:
-            raise _no_key(given, row)
+            raise no_key(given, row)
         if self._recent is not None:
             self._recent.forget(given, self._single_words)
 
@@ -462,7 +460,7 @@ class KeyTable:
         hashes, free = saved["hashes"], saved["free"]
         capacity = len(hashes)
         self._clear()
-        size = max(_FIRST_SLOTS, _power_of_two(capacity))
+        size = max(_FIRST_SLOTS, power_of_two(capacity))
         self._grow_slots(size)
         self._hashes[:capacity] = hashes
         self._free[: len(free)] = free
@@ -470,23 +468,13 @@ class KeyTable:
         self._state[[kernels.LIVE, kernels.NEXT, kernels.FREE]] = live, capacity, len(free)
         is_free = np.zeros(capacity, dtype=np.uint8)
         is_free[free] = 1
-        self._table = _empty_table(max(2 * _FIRST_SLOTS, 2 * _power_of_two(live)))
+        self._table = _empty_table(max(2 * _FIRST_SLOTS, 2 * power_of_two(live)))
         kernels.fill_table(self._hashes[:capacity], is_free, self._table)
         self._keys.load(saved, capacity, self._state)
 
 
 def _empty_table(size: int) -> Int64s:
     return np.full(size, kernels.EMPTY, dtype=np.int64)
-
-
-def _power_of_two(at_least: int) -> int:
-    return 1 << max(at_least - 1, 0).bit_length()
-
-
-def _resized(array: Array, size: int) -> Array:
-    longer = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
-    longer[: len(array)] = array
-    return longer
 
 
 def _known_or_hashed(hashes: Hashes | None, parts: Sequence[Part]) -> Hashes:
@@ -506,263 +494,3 @@ def _chosen_words(part: Words, rows: Int64s) -> Words:
 
 def _given(slots: Array) -> Slots:
     return read_only(slots if slots.dtype == np.int32 else slots.astype(np.int32))
-
-
-def _no_key(slots: Slots, row: int) -> ValueError:
-    return ValueError(f"slot {slots[row]} at row {row} holds no key")
-
-
-def _fit_words(dtypes: Sequence[pl.DataType]) -> bool:
-    wide = (pl.String, pl.Binary, pl.Categorical, pl.Enum, pl.Decimal)
-    return len(dtypes) <= 8 and not any(isinstance(dtype, wide) for dtype in dtypes)
-
-
-_Prepared: TypeAlias = tuple[Array, Array, Array]
-
-
-class _Keys(Protocol):
-    """The values of keys by slot: what the two forms have in common."""
-
-    lengths: Array
-
-    def prepare(self, parts: list[Part]) -> _Prepared: ...
-    def look_up(
-        self, keys: _Prepared, key_hashes: Hashes, row: int,
-        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots, *, may_insert: bool,
-    ) -> tuple[int, int]: ...  # fmt: skip
-    def grow(self, size: int) -> None: ...
-    def gather(self, slots: Slots, names: Sequence[str], end: int) -> list[pl.Series]: ...
-    def save(self, capacity: int, state: Int64s) -> SavedKeys: ...
-    def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None: ...
-
-
-class _WordKeys:
-    """Keys as a matrix of words; a prepared batch is (words, nulls, unused)."""
-
-    def __init__(self, dtypes: Sequence[pl.DataType]) -> None:
-        self.dtypes = dtypes
-        self.lengths = _NO_LENGTHS
-        self.words = np.zeros((0, len(dtypes)), dtype=np.int64)
-        self.nulls = np.zeros(0, dtype=np.uint8)
-        self.saw_null = False
-
-    def prepare(self, parts: list[Part]) -> _Prepared:
-        words = [part for part in parts if isinstance(part, Words)]
-        nulls = np.zeros(len(words[0].values), dtype=np.uint8)
-        for j, part in enumerate(words):
-            if part.has_nulls:
-                self.saw_null = True
-                nulls |= (1 - part.valid) << j
-        if len(words) == 1:
-            return words[0].values, read_only(nulls), nulls
-        matrix = np.empty((len(nulls), len(words)), dtype=np.int64)
-        for j, part in enumerate(words):
-            matrix[:, j] = part.values
-        return read_only(matrix), read_only(nulls), nulls
-
-    def look_up(
-        self, keys: _Prepared, key_hashes: Hashes, row: int,
-        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots, *, may_insert: bool,
-    ) -> tuple[int, int]:  # fmt: skip
-        words, nulls, _ = keys
-        if words.ndim == 1:
-            return kernels.look_up_word(
-                words, nulls, key_hashes, row, self.saw_null, may_insert,
-                table, self.words.reshape(-1), self.nulls, hashes, free, state, out,
-            )  # fmt: skip
-        return kernels.look_up_words(
-            words, nulls, key_hashes, row, may_insert, table, self.words, self.nulls, hashes, free, state, out
-        )
-
-    def grow(self, size: int) -> None:
-        self.words = _resized(self.words, size)
-        self.nulls = _resized(self.nulls, size)
-
-    def gather(self, slots: Slots, names: Sequence[str], end: int) -> list[pl.Series]:
-        return [self._column(j, slots, name, end) for j, name in enumerate(names)]
-
-    def _column(self, j: int, slots: Slots, name: str, end: int) -> pl.Series:
-        words = np.empty(len(slots), dtype=np.int64)
-        valid = np.empty(len(slots) if self.saw_null else 0, dtype=np.uint8)
-        bad = kernels.gather_words(slots, self.words, self.nulls, j, end, words, valid)
-        if bad >= 0:
-            raise _no_key(slots, bad)
-        return _series_from_words(name, words, valid if self.saw_null else None, self.dtypes[j])
-
-    def save(self, capacity: int, state: Int64s) -> SavedKeys:
-        return {"words": self.words[:capacity], "nulls": self.nulls[:capacity]}
-
-    def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None:
-        self.words[:capacity] = saved["words"]
-        self.nulls[:capacity] = saved["nulls"]
-        self.saw_null = bool(self.nulls.any())
-
-
-def _series_from_words(name: str, words: Int64s, valid: Uint8s | None, dtype: pl.DataType) -> pl.Series:
-    if isinstance(dtype, pl.Null):
-        return pl.Series(name, pa.nulls(len(words)))
-    if isinstance(dtype, (pl.Float16, pl.Float32, pl.Float64)):
-        return series_from(name, words.view(np.float64), valid, dtype)
-    return series_from(name, words, valid, dtype)
-
-
-class _ByteKeys:
-    """Keys as byte strings in an arena that is only written at its end, so that Series may share it.
-
-    A prepared batch is (starts, lengths, data); the nulls of a key of several columns are in its bytes.
-    """
-
-    def __init__(self, dtypes: Sequence[pl.DataType]) -> None:
-        self.dtypes = dtypes
-        self.is_plain = len(dtypes) == 1 and not isinstance(dtypes[0], pl.Decimal)
-        self.arena = np.empty(_FIRST_ARENA, dtype=np.uint8)
-        self.starts = np.zeros(0, dtype=np.int64)
-        self.lengths = np.zeros(0, dtype=np.int32)
-
-    def prepare(self, parts: list[Part]) -> _Prepared:
-        part = parts[0]
-        if self.is_plain and isinstance(part, Bytes):
-            lengths = np.diff(part.offsets)
-            if part.has_nulls:
-                lengths[part.valid == 0] = kernels.NULL
-            return part.offsets, _checked(lengths), part.data
-        offsets = np.zeros(len(part.valid) + 1, dtype=np.int64)
-        for part in parts:
-            _add_lengths(part, offsets[1:])
-        lengths = offsets[1:].copy()
-        np.cumsum(offsets, out=offsets)
-        data = np.empty(offsets[-1], dtype=np.uint8)
-        cursor = offsets[:-1].copy()
-        for part in parts:
-            _put(part, data, cursor)
-        return read_only(offsets), _checked(lengths), read_only(data)
-
-    def look_up(
-        self, keys: _Prepared, key_hashes: Hashes, row: int,
-        table: Int64s, hashes: Hashes, free: Slots, state: Int64s, out: Slots, *, may_insert: bool,
-    ) -> tuple[int, int]:  # fmt: skip
-        return kernels.look_up_bytes(
-            *keys, key_hashes, row, may_insert, table, self.arena, self.starts, self.lengths, hashes, free, state, out
-        )
-
-    def grow(self, size: int) -> None:
-        self.starts = _resized(self.starts, size)
-        self.lengths = _resized(self.lengths, size)
-
-    def grow_arena(self, needed: int, state: Int64s) -> None:
-        """Move the living bytes to a new arena, half of which is free."""
-        living = int(state[kernels.ARENA_END] - state[kernels.DEAD_BYTES])
-        arena = np.empty(max(_FIRST_ARENA, _power_of_two(2 * (living + needed))), dtype=np.uint8)
-        if state[kernels.DEAD_BYTES] == 0:
-            arena[:living] = self.arena[:living]
-        else:
-            end = state[kernels.NEXT]
-            state[kernels.ARENA_END] = kernels.pack_bytes(self.arena, self.starts[:end], self.lengths[:end], arena)
-            state[kernels.DEAD_BYTES] = 0
-        self.arena = arena
-
-    def gather(self, slots: Slots, names: Sequence[str], end: int) -> list[pl.Series]:
-        starts = np.empty(len(slots), dtype=np.int64)
-        lengths = np.empty(len(slots), dtype=np.int32)
-        bad = kernels.byte_ranges(slots, self.starts, self.lengths, end, starts, lengths)
-        if bad >= 0:
-            raise _no_key(slots, bad)
-        if self.is_plain:
-            return [self._byte_series(names[0], starts, lengths, self.dtypes[0])]
-        return [self._column(starts, name, dtype) for name, dtype in zip(names, self.dtypes, strict=True)]
-
-    def _column(self, cursor: Int64s, name: str, dtype: pl.DataType) -> pl.Series:
-        """Read the next column of keys of several and leave the cursor behind it."""
-        size = len(cursor)
-        words = _words_of(dtype)
-        out = np.zeros(words * size, dtype=np.int64)
-        starts, lengths = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int32)
-        kernels.take_column(self.arena, cursor, 8 * words, out.view(np.uint8), starts, lengths)
-        if words == 0:
-            return self._byte_series(name, starts, lengths, dtype)
-        valid = _unless_all(lengths)
-        if words == 2:
-            return series_from(name, (out[1::2], out[::2]), valid, dtype)
-        return _series_from_words(name, out, valid, dtype)
-
-    def _byte_series(self, name: str, starts: Int64s, lengths: Array, dtype: pl.DataType) -> pl.Series:
-        """Make a Series of views of the arena, or of a copy when it would keep a large arena alive."""
-        valid = _unless_all(lengths)
-        if valid is not None:
-            np.maximum(lengths, 0, out=lengths)
-        # Up to 12 bytes lie inside a view.
-        point_outside = bool((lengths > 12).any())
-        source = self.arena
-        if point_outside:
-            size = int(lengths.sum(dtype=np.int64))
-            if 8 * size < len(source):
-                source = np.empty(size, dtype=np.uint8)
-                kernels.pack_bytes(self.arena, starts, lengths, source)
-        views = np.zeros(4 * len(starts), dtype=np.int32)
-        kernels.make_views(source, starts, lengths, kernels.BUFFER_SHIFT, views, views.view(np.uint8))
-        buffers = _view_buffers(source) if point_outside else []
-        validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        plain = pa.binary_view() if isinstance(dtype, pl.Binary) else pa.string_view()
-        arrow = pa.Array.from_buffers(plain, len(starts), [validity, pa.py_buffer(views), *buffers])
-        series = pl.Series(name, arrow)
-        return series.cast(dtype) if isinstance(dtype, (pl.Categorical, pl.Enum)) else series
-
-    def save(self, capacity: int, state: Int64s) -> SavedKeys:
-        return {
-            "arena": self.arena[: state[kernels.ARENA_END]],
-            "starts": self.starts[:capacity],
-            "lengths": self.lengths[:capacity],
-        }
-
-    def load(self, saved: Mapping[str, Array], capacity: int, state: Int64s) -> None:
-        arena, lengths = saved["arena"], saved["lengths"]
-        self.arena = np.empty(max(_FIRST_ARENA, _power_of_two(2 * len(arena))), dtype=np.uint8)
-        self.arena[: len(arena)] = arena
-        self.lengths[:capacity] = lengths
-        self.starts[:capacity] = saved["starts"]
-        state[kernels.ARENA_END] = len(arena)
-        state[kernels.DEAD_BYTES] = len(arena) - int(np.maximum(lengths, 0).sum(dtype=np.int64))
-
-
-def _unless_all(lengths: Array) -> Uint8s | None:
-    """Return which lengths are those of values, or None when all are."""
-    valid: Uint8s = (lengths >= 0).view(np.uint8)
-    return None if valid.all() else valid
-
-
-def _checked(lengths: Int64s) -> Int64s:
-    longest = int(lengths.max(initial=0))
-    if longest > kernels.LONGEST_KEY:
-        raise OverflowError(f"a key of {longest} bytes is longer than {kernels.LONGEST_KEY} bytes")
-    return read_only(lengths)
-
-
-def _view_buffers(data: Uint8s) -> list[pa.Buffer]:
-    """Return overlapping buffers, each twice as long as the distance between their beginnings."""
-    step = 1 << kernels.BUFFER_SHIFT
-    return [pa.py_buffer(data[start : start + 2 * step - 1]) for start in range(0, len(data), step)]
-
-
-def _words_of(dtype: pl.DataType) -> int:
-    """Return how many words a value of the type is; 0 for bytes of any number."""
-    if isinstance(dtype, pl.Decimal):
-        return 2
-    return 0 if isinstance(dtype, (pl.String, pl.Binary, pl.Categorical, pl.Enum)) else 1
-
-
-def _add_lengths(part: Part, ends: Int64s) -> None:
-    """Add to each row's length: one byte for null or not, then the bytes of what is not null."""
-    inner = 4 + np.diff(part.offsets) if isinstance(part, Bytes) else 16 if isinstance(part, Limbs) else 8
-    ends += 1
-    ends += inner * part.valid
-
-
-def _put(part: Part, data: Uint8s, cursor: Int64s) -> None:
-    if isinstance(part, Bytes):
-        kernels.put_column(part.offsets, part.data, part.valid, 0, data, cursor)
-        return
-    if isinstance(part, Limbs):
-        words, width = read_only(np.stack((part.low, part.high), axis=1).reshape(-1)), 16
-    else:
-        words, width = part.values, 8
-    kernels.put_column(_NO_STARTS, words.view(np.uint8), part.valid, width, data, cursor)

@@ -37,8 +37,8 @@ LEAST_ROWS = 65_536
 EARLY_ROWS = 16_384
 """The same where somebody waits for the first rows of the answer: producers that are far ahead keep others waiting."""
 TURN_OF_STEPS = 0.005
-"""So many seconds a shard of a progressive plan computes before it gives way to who is behind: to wake another one takes
-a tenth of a millisecond or more, with the interpreter's lock in hand, and a batch may take little longer."""
+"""So many seconds a shard of a progressive plan computes before it gives way to who is behind: to wake another one
+takes a tenth of a millisecond or more, with the interpreter's lock in hand, and a batch may take little longer."""
 
 
 class Ports(Protocol):
