@@ -18,6 +18,7 @@ from squill.engine.egress_file import FileSink
 from squill.engine.ingress import Arrival, frame_batches
 from squill.engine.ingress_events import event_batches
 from squill.errors import InternalError, PlanError, SourceStateError
+from squill.plan.build.checks import refuse_objects
 from squill.plan.events import Event
 from squill.plan.node import Node, walk
 from squill.plan.nodes import EventsSource, FileSource, FrameSource, PushSource, Source
@@ -126,6 +127,8 @@ def collect(root: Node, *, sort: bool = False, batch_rows: int | None = None) ->
     """Return the whole answer, ordered by start; with `sort` by start, end, then the columns."""
     if batch_rows is not None and (type(batch_rows) is not int or batch_rows < 1):
         raise PlanError(f"collect: batch_rows is {batch_rows!r}", "give a whole number of at least 1.")
+    if sort:
+        refuse_objects("collect(sort=True)", root)
     node = rewrite(root)
     sink = CollectSink(node)
     drive(compile_plan(node, sink), batch_rows or default_rows(node))

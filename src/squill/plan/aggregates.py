@@ -227,7 +227,15 @@ def bind_call(call: AggregateCall, scope: Scope) -> BoundAggregate:
 def result_type(call: BoundAggregate, payload: Schema) -> pl.DataType:
     """Return the type of an aggregate's result, or raise when its input does not fit."""
     match call.kind:
-        case "count" | "count_not_null" | "count_distinct":
+        case "count" | "count_not_null":
+            return pl.Int64()
+        case "count_distinct":
+            counted = call.inputs[0]
+            if isinstance(counted.dtype, pl.Object):
+                raise PlanError(
+                    f"aggregate count_distinct: column {counted.name!r} holds Python objects, which cannot be compared",
+                    "count what is computed from it, or use sq.count_not_null.",
+                )
             return pl.Int64()
         case "sum" | "product":
             return _number_type(call, call.inputs[0].dtype)

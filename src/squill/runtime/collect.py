@@ -14,6 +14,7 @@ from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
 from squill.engine.egress import result_frame
 from squill.exchange.merge import merge_by_time
+from squill.plan.build.checks import refuse_objects
 from squill.plan.fragments import ShardedPlan
 from squill.runtime.answer import CollectAnswer, Receipt
 from squill.runtime.progress import progress_bar
@@ -43,6 +44,8 @@ class Run:
 
 def collect(runtime: Runtime, plan: ShardedPlan, *, sort: bool, ticket: RunTicket | None = None) -> pl.DataFrame:
     """Run the plan and return its rows, ordered by start; with `sort` by start, end, then the columns."""
+    if sort:
+        refuse_objects("collect(sort=True)", plan.answer.root)
     with progress_bar() as bar:
         receipts = runtime.run(plan, CollectAnswer(), bar, ticket=ticket)
     frame = answer_frame(receipts, plan)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from squill.errors import ColumnNotFoundError, PlanError
 from squill.plan.aggregates import AggregateExpr, BoundAggregate, bind_call, calls_of, distinct_calls
-from squill.plan.build.checks import check_key_type, check_same_time
+from squill.plan.build.checks import check_key_type, check_same_time, refuse_objects
 from squill.plan.build.payload import project
 from squill.plan.confidence import ConfidenceExpr, Estimated
 from squill.plan.expressions import Expression, Scope, bind, bind_one, column
@@ -96,6 +96,7 @@ def keys_first(node: Node, keys: Sequence[str], operator: str) -> Node:
 
 
 def distinct(node: Node) -> Node:
+    refuse_objects("distinct", node)
     return Distinct(parent=node)
 
 

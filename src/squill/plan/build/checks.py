@@ -9,7 +9,7 @@ import polars as pl
 from squill.errors import PlanError, TimeTypeError
 from squill.plan.node import Node
 
-__all__ = ["check_key_type", "check_same_time"]
+__all__ = ["check_key_type", "check_same_time", "refuse_objects"]
 
 KEY_TYPES = "integers up to 64 bits, floats, text, binary, Booleans, dates and times, Decimals, Categoricals and Enums"
 NO_KEY_TYPES = (pl.List, pl.Array, pl.Struct, pl.Map, pl.Object, pl.Int128, pl.UInt128)
@@ -30,3 +30,15 @@ def check_same_time(operator: str, nodes: Sequence[Node]) -> None:
             f"{operator}: the inputs have different time types: {first} and {second}",
             "bring them together with cast_time(…).",
         )
+
+
+def refuse_objects(operator: str, *nodes: Node) -> None:
+    """Raise where rows are kept or told apart, and a column holds Python objects of which nobody knows the bytes."""
+    for node in nodes:
+        for name, dtype in node.schema.items():
+            if isinstance(dtype, pl.Object):
+                raise PlanError(
+                    f"{operator}: rows are kept and compared, but column {name!r} holds Python objects",
+                    "leave it out with .drop(…) before, or say how they become bytes: make it in map_batches(…, "
+                    f"schema={{{name!r}: sq.codec(…)}}).",
+                )

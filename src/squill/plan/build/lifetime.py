@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from squill.errors import DurationError, PlanError, TimeTypeError
+from squill.plan.build.checks import refuse_objects
 from squill.plan.expressions import END, START, Expression, Scope, bind_one
 from squill.plan.node import Node
 from squill.plan.nodes import (
@@ -107,6 +108,7 @@ def chop(node: Node, period: Duration, offset: Duration) -> Node:
 
 def stitch(node: Node) -> Node:
     temporal(node, "stitch")
+    refuse_objects("stitch", node)
     return Stitch(parent=node)
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from squill.errors import PlanError
 from squill.plan.build.aggregation import group_keys
+from squill.plan.build.checks import refuse_objects
 from squill.plan.build.patterns import bind_order, ordered_time
 from squill.plan.expressions import bind_predicate
 from squill.plan.node import Node
@@ -63,6 +64,7 @@ def sessionize(node: Node, keys: Sequence[str], is_start: object, is_end: object
 
 def _checked(built: Pairs, operator: str) -> Pairs:
     """Return the node, or raise when a column of one event would have the name of one of the other."""
+    refuse_objects(operator, built.parent)
     for name in built.others:
         if right_name(name) in built.parent.schema:
             raise PlanError(

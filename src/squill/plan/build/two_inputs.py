@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from squill.errors import PlanError
-from squill.plan.build.checks import check_key_type, check_same_time
+from squill.plan.build.checks import check_key_type, check_same_time, refuse_objects
 from squill.plan.expressions import END, START, Expression, Scope, bind, bind_predicate
 from squill.plan.matching import Matching
 from squill.plan.node import Node
@@ -88,6 +88,8 @@ def _matching(
 ) -> Matching:
     """Return how rows match; the right input's columns get names where the answer or a condition shows them."""
     check_same_time(operator, (left, right))
+    if left.time is not None and right.time is not None:
+        refuse_objects(operator, left, right)
     left_on, right_on = _key_columns(left, right, on, operator)
     if needs_keys and not left_on and not on.keys:
         others = "; how='cross' pairs everything" if operator == "join" else ""

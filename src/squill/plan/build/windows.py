@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from squill.errors import PlanError
+from squill.plan.build.checks import refuse_objects
 from squill.plan.build.lifetime import temporal
 from squill.plan.node import Node
 from squill.plan.nodes import CountWindow, HoppingWindow, PerWindow, SessionWindow
@@ -34,6 +35,7 @@ def count_window(node: Node, keys: Sequence[str], count: int) -> Node:
         raise PlanError(
             f"count_window: n is {count!r}; it must be a whole number of at least 1 and below 2^63", "count_window(10)"
         )
+    refuse_objects("count_window", node)
     return CountWindow(parent=node, count=count, keys=tuple(keys))
 
 
@@ -43,6 +45,7 @@ def session_window(
     time = temporal(node, "session_window")
     if rows not in ("running", "final"):
         raise PlanError(f"session_window: rows is {rows!r}", 'use "running" or "final".')
+    refuse_objects("session_window", node)
     limit = None if max_duration is None else time.positive(max_duration, "session_window: max_duration")
     return SessionWindow(
         parent=node,
