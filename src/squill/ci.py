@@ -39,6 +39,10 @@ from squill.plan.expressions import IntoExpression
 __all__ = ["count", "mean", "quantile", "ratio", "sum"]
 
 
+HIGHEST_LEVEL = 1 - 1e-12
+"""Beyond it a double cannot tell the quantile that belongs to it."""
+
+
 def mean(
     x: IntoExpression, *, level: float = 0.95, uniform: bool = False, where: IntoExpression | None = None
 ) -> AggregateExpr:
@@ -102,8 +106,10 @@ def _quotient(kind: str, parts: tuple[AggregateExpr, AggregateExpr], level: obje
 def _interval(
     kind: str, parts: tuple[AggregateExpr, ...], estimate: pl.Expr, level: object, uniform: object, p: float = 0.5
 ) -> AggregateExpr:
-    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
-        raise PlanError(f"sq.ci.{kind}: level is {level!r}; it must lie between 0 and 1", "0.95 is usual.")
+    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level <= HIGHEST_LEVEL:
+        raise PlanError(
+            f"sq.ci.{kind}: level is {level!r}; it must lie between 0 and 1, at most 1 - 1e-12", "0.95 is usual."
+        )
     if not isinstance(uniform, bool):
         raise PlanError(f"sq.ci.{kind}: uniform is {uniform!r}, not True or False", "write uniform=True.")
     return ConfidenceExpr(kind, parts, estimate, level=float(level), uniform=uniform, p=p)

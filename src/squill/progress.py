@@ -6,6 +6,7 @@ files, else the files; a frame is one), so that every split feeds every step; th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from squill.errors import PlanError
@@ -45,7 +46,7 @@ def exponential(first: int, ratio: float) -> Assignment:
     [10, 30, 70]
     """
     whole(first, 1, "progress.exponential: first", "")
-    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 1 <= ratio < float("inf"):
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 1 <= ratio <= sys.float_info.max:
         raise PlanError(f"progress.exponential: ratio is {ratio!r}", "give a number of at least 1, such as 2.")
     return Exponential(first, float(ratio))
 

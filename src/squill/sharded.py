@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
@@ -422,8 +423,21 @@ class ShardedStream:
         return substitute(self._node, bring)
 
 
+def _check_takes(fn: Callable[..., Stream], streams: int) -> None:
+    try:
+        inspect.signature(fn).bind(*range(streams))
+    except ValueError:
+        return  # nobody knows what it takes
+    except TypeError as error:
+        raise PlanError(
+            f"query: the function cannot be called with {streams} stream{'s' * (streams > 1)}: {error}",
+            "query(lambda s: s.count()), or query(other, lambda l, r: l.join(r)).",
+        ) from error
+
+
 def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) -> Node:
     group = object()
+    _check_takes(fn, len(nodes))
     result = fn(*(Stream(node, keys, group) for node in nodes))
     if not isinstance(result, Stream):
         raise PlanError(f"query: the function returned {type(result).__name__}, not a Stream", "return s.…")

@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PythonException
 
 import squill as sq
-from squill.errors import ClusterError, ColumnNotFoundError, InputError, PlanError
+from squill.errors import ClusterError, ColumnNotFoundError, InputError, PlanError, UnsupportedOperatorError
 from squill.plan.fragments import fragments_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.tables import tables_of, wanted_rows
@@ -271,3 +271,17 @@ def test_check_says_what_is_missing(cluster: sq.Cluster, monkeypatch: pytest.Mon
     )
     with pytest.raises(ClusterError, match=r"(?s)no-such-package is missing.*the driver has 999.*pip install"):
         cluster.check()
+
+
+def test_early_answers_ask_for_stored_rows(spark_cluster: sq.Cluster) -> None:
+    rows = spark_cluster.from_spark(session_of(spark_cluster).range(20).selectExpr("id u"))
+    with pytest.raises(
+        UnsupportedOperatorError, match="is a Spark DataFrame, whose rows are in no fixed order\nHint: store"
+    ):
+        rows.query(lambda s: s.aggregate(n=sq.count())).progressive(sq.progress.hashed("u", 3))
+
+
+def test_python_objects_are_refused_before_tasks_are_sent(spark_cluster: sq.Cluster) -> None:
+    frame = pl.DataFrame({"k": [1], "z": pl.Series([1j], dtype=pl.Object)})
+    with pytest.raises(PlanError, match=r"input .*: the column 'z' is Object, which cannot cross shards"):
+        spark_cluster.from_frame(frame).collect()

@@ -535,6 +535,13 @@ CASES: dict[str, Callable[[], object]] = {
     "progress_too_many_rows": lambda: sq.progress.rows(2**63),
     "progress_too_many_fractions": lambda: sq.progress.fractions(2**31),
     "progress_too_many_steps": lambda: sq.progress.hashed("customer", 2**31),
+    "progress_ratio_beyond_floats": lambda: sq.progress.exponential(1, 10**400),
+    "progressive_until_beyond_floats": lambda: table().progressive(sq.progress.rows(1), until=10**400),
+    "progressive_until_says_neither": lambda: list(
+        table().progressive(sq.progress.rows(1), until=lambda early: pl.Series([True, False]))
+    ),
+    "progressive_level_too_high": lambda: sq.ci.mean("price", level=0.9999999999999999),
+    "local_too_many_threads": lambda: sq.local(cores=1000, machines=5),
     "progressive_coarsen_too_much": lambda: table().progressive(sq.progress.rows(1), coarsen=2**63),
     "progressive_row_of_other_types": lambda: next(table().progressive(sq.progress.rows(1))).provenance({"price": "x"}),
     "progressive_row_of_no_names": lambda: next(table().progressive(sq.progress.rows(1))).provenance({1: 2}),  # type: ignore[dict-item]

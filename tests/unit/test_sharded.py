@@ -35,6 +35,15 @@ REFUSED: dict[str, tuple[Wrong, str]] = {
     "no key": (lambda s: s.redistribute(), "redistribute: the stream has no key"),
     "no shards": (lambda s: s.rekey("ad").redistribute(0), "redistribute: 0 is not a number of shards"),
     "no columns": (lambda s: s.rekey(), "rekey: no key is given"),
+    "more shards than threads": (lambda s: s.rekey("ad").redistribute(10**6), "local: 1,000,000 shards, each of which"),
+    "a function of two streams": (
+        lambda s: s.query(cast("Any", lambda a, b: a.join(b))),
+        "query: the function cannot be called with 1 stream: missing a required argument: 'b'",
+    ),
+    "a function of one stream": (
+        lambda s: s.query(s, cast("Any", lambda a: a)),
+        "query: the function cannot be called with 2 streams: too many positional arguments",
+    ),
     "a key of maps": (
         lambda s: s.rekey(m=pl.lit(None, pl.Map(pl.String, pl.Int64))),
         r"rekey: the key 'm' is Map\(String, Int64\)\nHint: keys may be integers",

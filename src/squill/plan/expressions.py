@@ -86,10 +86,17 @@ class Expression:
     def uses_end(self) -> bool:
         return END in self.roots
 
-    @cached_property
-    def can_fail(self) -> bool:
-        """Whether it may raise on some row: then it may not see rows that it would not have seen, nor miss any."""
-        return any(kind not in CANNOT_FAIL for kind, _ in walk(load_tree(self.serialised)))
+    def can_fail(self, schema: Mapping[str, pl.DataType]) -> bool:
+        """Whether it may raise on some row: then it may not see rows that it would not have seen, nor miss any.
+
+        `schema` has the columns it is over. Decimals overflow, and lists of different lengths cannot be added.
+        """
+        kinds = {kind for kind, _ in walk(load_tree(self.serialised))}
+        if not kinds <= CANNOT_FAIL:
+            return True
+        types = [schema[name] for name in self.roots if name in schema]
+        is_plain = "Decimal" not in self.serialised and not any(map(_has_failing_arithmetic, types))
+        return "BinaryExpr" in kinds and not is_plain
 
     def renamed(self, name: str) -> Expression:
         return Expression(self.serialised, name, self.dtype, self.roots)
@@ -111,6 +118,10 @@ class Expression:
         if source is not None:
             return self.name if source == self.name else f"{self.name}={source}"
         return f"{self.name}={text}"
+
+
+def _has_failing_arithmetic(dtype: pl.DataType) -> bool:
+    return dtype.is_nested() or isinstance(dtype, (pl.Decimal, pl.Object))
 
 
 def column(name: str, dtype: pl.DataType) -> Expression:

@@ -43,6 +43,8 @@ class Datasets:
         self._owner = runs.owner
         self._folder: MemoryFolder | None = None
         self._held: set[str] = set()
+        self._recomputed: set[str] = set()
+        """Names of datasets whose plans are run again at this moment."""
 
     @property
     def catalog(self) -> Catalog:
@@ -178,7 +180,7 @@ class Datasets:
                 f"make it again, or cluster.remove({name!r}).",
             )
         wanted = Wanted(
-            node=self.ready(loads(made_by.plan)),
+            node=self._ready_again(name, loads(made_by.plan)),
             keys=dataset.keys,
             path=dataset.path,
             name=name,
@@ -198,6 +200,19 @@ class Datasets:
                 owner = self._owner if dataset.place == MEMORY else entry.owner
                 self.catalog.renew(Entry(dataset=again, owner=owner))
         return again
+
+    def _ready_again(self, name: str, node: Node) -> Node:
+        """Return the plan of a lost dataset with all that it reads, which must not be the dataset itself."""
+        if name in self._recomputed:
+            raise ClusterError(
+                f"the rows of the dataset {name!r} are lost, and its plan reads {name!r} itself, as it was before",
+                f"make it again from other inputs, or cluster.remove({name!r}).",
+            )
+        self._recomputed.add(name)
+        try:
+            return self.ready(node)
+        finally:
+            self._recomputed.discard(name)
 
     def ready(self, node: Node) -> Node:
         """Return the plan with the rows of all datasets that it reads; those that are lost are made again."""

@@ -49,3 +49,11 @@ def test_tables_are_joined_whatever_they_hold() -> None:
     others = sq.from_frame({"k": [1], "n": [7]})
     assert TABLE.join(others, on="k").collect()["z"].to_list() == [1 + 2j, 1 + 2j]
     assert sorted(TIMED.join(others, on="k").collect()["n"]) == [7, 7]
+
+
+def test_progressive_joins_keep_rows_and_refuse_objects() -> None:
+    others = sq.from_frame({"k": [1], "n": [7]}, name="others")
+    query = sq.from_frame(OBJECTS.drop("t"), name="things").join(others, on="k")
+    assert query.collect().height == 2
+    with pytest.raises(PlanError, match=r"progressive join: .*column 'z' holds Python objects"):
+        query.progressive(sq.progress.rows(1))

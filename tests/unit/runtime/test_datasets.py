@@ -134,6 +134,20 @@ def test_lost_inputs_of_lost_datasets_are_made_again_first(cluster: sq.Cluster, 
     assert {dataset for action, dataset, _ in actions(cluster) if action == "recompute"} == {"one", "two", "three"}
 
 
+def test_lost_dataset_that_was_made_from_itself_is_an_error(cluster: sq.Cluster, tmp_path: Path) -> None:
+    by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    cluster.dataset("counts").query(lambda s: s.where(sq.col("k") > 0)).to_storage(
+        tmp_path / "out", name="counts", mode="overwrite"
+    )
+    for file in (tmp_path / "out").glob("**/*.parquet"):
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(
+            ClusterError, match="the rows of the dataset 'counts' are lost, and its plan reads 'counts' its"
+        ):
+            cluster.dataset("counts").collect()
+
+
 def test_lost_file_without_a_name_is_an_error(cluster: sq.Cluster, tmp_path: Path) -> None:
     dataset = by_key(cluster).to_storage(tmp_path / "out")
     Path(dataset.paths[0]).unlink()

@@ -135,6 +135,7 @@ class RelationalAggregateOperator(Operator):
                 inputs.append(_widened(item, call).renamed(f"{number}:input"))
         self._needed = dict.fromkeys([*node.keys, *(root for item in inputs for root in item.roots)])
         self._inputs = Evaluator(inputs, None, "aggregate")
+        self._counts_only = not node.keys and not inputs
         self._results = Evaluator(node.columns, None, "aggregate")
         self._held: list[Batch] = []
         self._make_fold = make_fold
@@ -177,7 +178,7 @@ class RelationalAggregateOperator(Operator):
 
     def _emit_groups(self) -> None:
         rows = sum(map(len, self._held))
-        frame = self._input_frame() if self._needed else pl.DataFrame({"rows": pl.repeat(0, rows, eager=True)})
+        frame = pl.DataFrame({"rows": pl.repeat(0, rows, eager=True)}) if self._counts_only else self._input_frame()
         self._held = []
         computed = self._by_key(frame) if self._node.keys else self._whole(frame)
         found = {series.name: series.rechunk() for series in computed}

@@ -16,6 +16,7 @@ from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.nodes.movement import Move, Split
 from squill.plan.nodes.progress import ProgressSource
+from squill.plan.nodes.tables import TableSource
 from squill.plan.placement import placement_of
 from squill.plan.rebuild import rebuild
 from squill.plan.routing import HashRouting, RoundRobinRouting
@@ -81,6 +82,11 @@ def _check_stored(source: Source) -> None:
         raise UnsupportedOperatorError(
             f"progressive: the input {source.label!r} is a {source.name}, which has no rows to take in another order",
             "give frames or files: sq.from_frame(…), sq.scan(…).",
+        )
+    if isinstance(source, TableSource):
+        raise UnsupportedOperatorError(
+            f"progressive: the input {source.label!r} is a Spark DataFrame, whose rows are in no fixed order",
+            "store them first, .to_storage(path, progress=…) or .to_memory(name), and ask the dataset.",
         )
 
 

@@ -76,7 +76,7 @@ def _can_wait(item: Expression, select: Select) -> bool:
     """Say whether a column is computed, from columns alone, and raises on no row."""
     is_computed = item.source_column is None and bool(item.roots)
     is_plain = not {START, END, *select.parent.codecs}.intersection(item.roots)
-    return is_computed and is_plain and not item.can_fail
+    return is_computed and is_plain and not item.can_fail(select.parent.schema)
 
 
 def _hidden(side: str, root: str) -> str:

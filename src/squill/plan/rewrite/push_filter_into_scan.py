@@ -47,7 +47,7 @@ def push_filter_into_scan(root: Node) -> Node:
             case FrameSource() if _has_times_to_check(node) and not passed_failing:
                 return _read_less(node, predicate)
             case Select() if _hands_on(node, predicate):
-                failing = passed_failing or any(item.can_fail for item in node.columns)
+                failing = passed_failing or any(item.can_fail(node.parent.schema) for item in node.columns)
                 below = absorbed(predicate, node.parent, passed_failing=failing)
                 return None if below is None else replace(node, parent=below)
             case Split():
@@ -91,7 +91,7 @@ def _read_less(source: FileSource | FrameSource, predicate: Expression) -> Node 
     if source.predicate is None:
         return replace(source, predicate=predicate)
     # Together both see every row, and a cast that fails must not meet rows that the first filter drops.
-    if predicate.can_fail:
+    if predicate.can_fail(source.columns):
         return None
     return replace(source, predicate=_both(source.predicate, predicate))
 

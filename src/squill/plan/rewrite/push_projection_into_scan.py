@@ -35,8 +35,9 @@ from squill.plan.nodes import (
     Where,
     WithDuration,
 )
-from squill.plan.nodes.movement import Move, Split
+from squill.plan.nodes.movement import Move, ShardInput, Split
 from squill.plan.nodes.patterns import COLUMN, FunctionCall
+from squill.plan.placement import placement_of
 from squill.plan.rebuild import rebuild
 from squill.plan.routing import MulticastRouting
 
@@ -180,7 +181,19 @@ def _of_pairs(node: TwoInputs, wanted: Names) -> tuple[Names, Names]:
     used = wanted | _roots(matching.where)
     left = used.intersection(node.left.schema).union(matching.left_keys)
     right = frozenset(matching.right_keys).union(source for name, source in matching.right_as if name in used)
-    return _one_at_least(node.left, left), _one_at_least(node.right, right)
+    return _one_at_least(node.left, left | _placing(node.left)), _one_at_least(node.right, right | _placing(node.right))
+
+
+def _placing(node: Node) -> Names:
+    """Return the columns that say on which shard a row is: without them a live query could not be divided further.
+
+    Rows that have arrived on a shard have been cut down before.
+    """
+    if any(isinstance(item, ShardInput) for item in walk(node)):
+        return frozenset(node.schema)
+    placement = placement_of(node)
+    spreads = () if placement is None else (placement.across, placement.inside)
+    return frozenset(name for spread in spreads if isinstance(spread, tuple) for name in spread)
 
 
 def _one_at_least(node: Node, names: Names) -> Names:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["LocalRuntime"]
 
 
+MOST_SHARDS = 4_096
+
+
 class LocalRuntime:
     """`cores` threads of this process; of several `machines`, which stand for those of a cluster, each has as many."""
 
@@ -46,6 +49,7 @@ class LocalRuntime:
         for name, value in (("cores", cores), ("machines", machines)):
             if type(value) is not int or value < 1:
                 raise PlanError(f"local: {name} is {value!r}", "give a whole number of at least 1.")
+        _check_shards(cores * machines)
         self._cores = cores
         self._machines = machines
         self._is_closed = False
@@ -55,6 +59,7 @@ class LocalRuntime:
         return self._cores * self._machines
 
     def layout_of(self, shards: int) -> Layout:
+        _check_shards(shards)
         # One process is one machine, however many shards it is given.
         return Layout(shards=shards, cores=shards if self._machines == 1 else self._cores)
 
@@ -167,6 +172,14 @@ class LocalRuntime:
 
     def close(self) -> None:
         self._is_closed = True
+
+
+def _check_shards(shards: int) -> None:
+    if shards > MOST_SHARDS:
+        raise PlanError(
+            f"local: {shards:,} shards, each of which is a thread of this process",
+            f"give {MOST_SHARDS:,} at most; as many as there are cores are enough.",
+        )
 
 
 class _LocalPorts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from squill.errors import PlanError
+from squill.errors import PlanError, UserFunctionError
 from squill.plan.node import Node
 from squill.plan.schema import Schema
 from squill.runtime.progressive.early import EarlyAnswer
@@ -43,7 +44,7 @@ class Step:
 def checked_until(until: Any) -> Until:
     if until is None or callable(until):
         return until
-    if isinstance(until, (int, float)) and not isinstance(until, bool) and until > 0:
+    if isinstance(until, (int, float)) and not isinstance(until, bool) and 0 < until <= sys.float_info.max:
         return float(until)
     raise PlanError(
         f"progressive: until is {until!r}",
@@ -154,5 +155,13 @@ class EarlyAnswers:
 
     def _is_enough(self, answer: EarlyAnswer) -> bool:
         if callable(self._until):
-            return bool(self._until(answer))
+            said = self._until(answer)
+            try:
+                return bool(said)
+            except (TypeError, ValueError) as error:
+                raise UserFunctionError(
+                    f"progressive: until= gave {type(said).__name__} for the answer at {answer.progress}, which is "
+                    "neither true nor false",
+                    "give a function of the early answer that says whether it is good enough.",
+                ) from error
         return self._until is not None and answer.elapsed >= self._until

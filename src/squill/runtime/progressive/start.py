@@ -14,6 +14,7 @@ from squill.engine.progress.tally import Tally
 from squill.errors import PlanError, UnsupportedOperatorError
 from squill.plan.apart import check_apart, deciding
 from squill.plan.assignment import AtStart, Columns
+from squill.plan.build.checks import refuse_objects
 from squill.plan.build.confidence import has_intervals, with_intervals
 from squill.plan.build.progress import ProgressInput, check_coarsen, inputs_of, over_progress
 from squill.plan.build.together import broken_promise, promised_together, promises_broken
@@ -22,7 +23,7 @@ from squill.plan.explain import explain
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.late_columns import without_late_columns
 from squill.plan.node import Node, walk
-from squill.plan.nodes import FrameSource
+from squill.plan.nodes import FrameSource, TwoInputs
 from squill.plan.nodes.movement import Split
 from squill.plan.nodes.progress import ProgressSource, shown_schema
 from squill.plan.past_steps import forget_past_steps, join_by_step
@@ -140,6 +141,9 @@ def _relational(
     *,
     ha: bool,
 ) -> EarlyAnswers:
+    for item in walk(node):
+        if isinstance(item, TwoInputs):
+            refuse_objects(f"progressive {item.name}", *item.inputs)
     flowing, late = without_late_columns(node)
     forgetting = sharded(forget_past_steps(over_progress(flowing, inputs, coarsen)))
     plan = compute_after_step_join(join_by_step(forgetting))

@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 
 from squill.errors import ClusterError, PlanError, UnsupportedOperatorError
 from squill.exchange.segments import Run, runs_for
+from squill.plan.build.movement import refuse_bound_columns
 from squill.plan.fragments import ShardedPlan
 from squill.plan.layout import Layout
 from squill.plan.live import StreamingTable
@@ -433,6 +434,7 @@ def _stored(split: Source, path: Path) -> StoredSplit:
     """Return the split as tasks get it; rows in memory become a file."""
     if not isinstance(split, FrameSource):
         return split, None
+    refuse_bound_columns(split.schema, f"input {split.label!r}")
     split.frame.write_ipc(path)
     return without_rows(split), str(path)
 

@@ -157,3 +157,10 @@ class TestMoreThanIsHeld:
         operator.consumers.append((sink, 0))
         operator.demand = STARTS
         return operator, sink
+
+
+def test_constants_are_aggregated_once_for_each_row() -> None:
+    rows = sq.from_frame({"k": [0, 1, 1]})
+    assert rows.aggregate(c=sq.sum(pl.lit(2))).collect().rows() == [(6,)]
+    assert rows.aggregate(c=sq.count(where=pl.lit(True)), n=sq.count(where=pl.lit(False))).collect().rows() == [(3, 0)]
+    assert rows.group_aggregate("k", c=sq.sum(pl.lit(2))).collect(sort=True).rows() == [(0, 2), (1, 4)]

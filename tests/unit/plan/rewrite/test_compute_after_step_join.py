@@ -17,6 +17,9 @@ from squill.stream import Stream
 
 ORDERS = sq.from_frame({"order": [1, 2, 3], "x": [10, 20, 30]}, name="orders")
 LINES = sq.from_frame({"of": [1, 1, 3, 9], "price": [5.0, 6.0, 7.0, 8.0], "off": [0.5, 0.0, 0.5, 0.5]}, name="lines")
+DECIMALS = sq.from_frame(
+    pl.DataFrame({"of": [1, 9], "d": ["1.5", "9" * 30]}).with_columns(pl.col("d").cast(pl.Decimal(38, 2))), name="lines"
+)
 BY_ORDER = {"orders": sq.progress.hashed("order", 4), "lines": sq.progress.hashed("of", 4)}
 REVENUE = sq.col("price") * (1 - sq.col("off"))
 
@@ -63,6 +66,7 @@ def test_both_inputs_are_computed_behind_the_join() -> None:
 STAYS = {
     "what may fail": lambda: joined(LINES.select("of", text=sq.col("price").cast(pl.Int8))),
     "what the condition looks at": lambda: joined(LINES.select("of", r=REVENUE), where=sq.col("r") > 3),
+    "decimals, which overflow": lambda: joined(DECIMALS.select("of", square=sq.col("d") * sq.col("d"))),
     "constants": lambda: joined(LINES.select("of", one=pl.lit(1))),
     "columns under other names": lambda: joined(LINES.select("of", cost="price")),
 }

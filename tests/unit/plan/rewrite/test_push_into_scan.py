@@ -58,6 +58,14 @@ def test_a_cast_behind_a_filter_does_not_meet_the_rows_it_dropped(clicks: Stream
     assert query.collect()["k"].to_list() == [2]
 
 
+def test_decimals_behind_a_filter_do_not_overflow_on_the_rows_it_dropped(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"k": [1, 2], "d": ["1.5", "9" * 30]}).with_columns(pl.col("d").cast(pl.Decimal(38, 2)))
+    frame.write_parquet(tmp_path / "decimals.parquet")
+    query = sq.scan(tmp_path / "decimals.parquet").where(sq.col("k") < 2).where(sq.col("d") * sq.col("d") > 1)
+    assert filters_left(query) == 1
+    assert query.collect()["k"].to_list() == [1]
+
+
 def test_a_filter_on_the_start_stays(clicks: Stream) -> None:
     assert filters_left(clicks.where(sq.start() > 1)) == 1
 

@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.plan.division import division_of
+from squill.plan.fragments import fragments_of
 from squill.plan.node import walk
 from squill.plan.nodes import AsofJoin, Exists, FileSource, Join, TwoInputs
 from squill.plan.rewrite import rewrite
@@ -89,3 +91,15 @@ def test_an_as_of_join_reads_all_that_may_decide(clicks: Stream, views: Stream) 
     query = clicks.asof_join(views, on="k").select("z")
     assert isinstance(pairing(query), AsofJoin)
     assert read_by(query) == [None, None]
+
+
+def test_columns_that_place_rows_stay_so_that_shards_can_be_divided() -> None:
+    with sq.local(cores=1, machines=2) as cluster:
+        refs = cluster.from_frame({"k": [1, 2], "w": [10, 20]}).rekey("k").broadcast()
+        placed = cluster.from_frame(FRAME, start="t").rekey("y").redistribute().rekey("k")
+        query = placed.query(refs, lambda left, right: left.join(right)).redistribute()
+        plan = fragments_of(query.query(lambda s: s.aggregate(total=sq.sum("w"))).plan)
+    (join,) = [node for fragment in plan.fragments for node in walk(fragment.root) if isinstance(node, Join)]
+    assert list(join.left.schema) == ["k", "y"]
+    for fragment in plan.fragments:
+        division_of(fragment, plan.channels, "closed")
