@@ -35,6 +35,8 @@ PIECE_ROWS = 65_536
 """Row groups smaller than this count as one, of which no more is known than its earliest time."""
 CHUNK_ROWS = 65_536
 """Rows are handed on as row groups have them, as that takes no copy; if those are smaller, about so many at a time."""
+AHEAD_ROWS = 262_144
+"""When so few rows of what is read are left, the next is begun: to begin takes as long as to read some 100,000."""
 
 
 def file_batches(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
@@ -92,16 +94,21 @@ def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
     known = list(zip(pieces, earliest_later([piece.low for piece in pieces]), strict=True))
     # Only where parts are counted in rows, and all are kept, do rows tell how many parts have been read.
     is_counted = source.predicate is None and UNITS[source.format] == "rows"
-    for stretch in _stretches(known, is_counted=is_counted):
-        whole = reduce(FilePart.joined, [piece for piece, _ in stretch])
+    stretches = list(_stretches(known, is_counted=is_counted))
+    wholes = [reduce(FilePart.joined, [piece for piece, _ in stretch]) for stretch in stretches]
+    begun: Iterator[pl.DataFrame] | None = None
+    for number, (stretch, whole) in enumerate(zip(stretches, wholes, strict=True), start=1):
+        frames, begun = begun or frames_of(source, whole), None
         _begin(reader, source, whole)
         ends = list(accumulate(piece.size or 0 for piece, _ in stretch))
         # A piece may have no rows that are kept; the time after it is known all the same.
         held, until, rows = Batch.empty(dict(source.schema)), MINUS_INFINITY, 0
-        for frame in frames_of(source, whole):
+        for frame in frames:
+            rows += frame.height
+            if begun is None and number < len(wholes) and (ends[-1] - rows <= AHEAD_ROWS or not is_counted):
+                begun = frames_of(source, wholes[number])
             yield held, until
             held = reader.read(_columns(frame), frame.height)
-            rows += frame.height
             read = bisect_right(ends, rows) if is_counted and ends[-1] else 0
             until = stretch[read - 1][1] if read else MINUS_INFINITY
         yield held, stretch[-1][1]
@@ -163,20 +170,26 @@ def _pieces_of_part(
 def frames_of(source: FileSource, part: FilePart, *, ahead: bool = True) -> Iterator[pl.DataFrame]:
     """Yield the rows of a part as they stand, in pieces: the columns that are needed, filtered.
 
-    Polars reads parquet `ahead` of who asks, some eight row groups; without it none is read that nobody asks for, which
-    takes twice as long.
+    Polars reads parquet `ahead` of who asks, some eight row groups, and begins at once; without it none is read that
+    nobody asks for, which takes twice as long.
     """
     can_scan = is_local(part.path) and (part.is_whole or source.format == "parquet")
+    if source.format in TYPED and not (ahead and can_scan):
+        return _with_place(source, part, _from_arrow(source, part))
     try:
-        if source.format in TYPED and not (ahead and can_scan):
-            yield from _from_arrow(source, part)
-        else:
-            lazy = _scanned(source, part)
-            if source.predicate is not None:
-                lazy = lazy.filter(source.predicate.expr)
-            names = source.needed
-            size = None if source.format == "parquet" else CHUNK_ROWS
-            yield from _together(lazy.select(names).collect_batches(chunk_size=size, maintain_order=True))
+        lazy = _scanned(source, part)
+        if source.predicate is not None:
+            lazy = lazy.filter(source.predicate.expr)
+        size = None if source.format == "parquet" else CHUNK_ROWS
+        frames = lazy.select(source.needed).collect_batches(chunk_size=size, maintain_order=True)
+    except read_errors() as error:
+        raise read_error(source, part, error) from error
+    return _with_place(source, part, _together(frames))
+
+
+def _with_place(source: FileSource, part: FilePart, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    try:
+        yield from frames
     except read_errors() as error:
         raise read_error(source, part, error) from error
 

@@ -11,8 +11,8 @@ runs. Of equal times the earlier run's rows come first.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,12 +23,15 @@ import polars as pl
 from squill.engine.batch import Batch, Int64s
 from squill.engine.columns import fixed_width, joined, read_only, series_from, values_of
 from squill.engine.quick_series import taken_rows
-from squill.exchange.kernels.merge import interleave, merge_neighbours
+from squill.exchange.kernels.merge import copy_turns, find_turns, interleave, merge_neighbours
 
 __all__ = ["merge_by_time", "merge_order", "merge_runs", "worth_pushing"]
 
 SMALL_ROWS = 8_192
 """To push a batch costs as much as some thousand rows: so many are put together first."""
+
+LONG_TURN = 16
+"""Where the rows of two runs take turns of so many or more on average, they are copied turn by turn."""
 
 Head = tuple[int, int, Batch, Iterator[Batch]]
 """First sync, number of the run, the batch, and what follows it."""
@@ -163,46 +166,83 @@ def _merged(pieces: Sequence[Batch]) -> Batch:
         return pieces[0]
     if all(piece.is_timeless for piece in pieces):
         return Batch.concat(pieces)
-    sync, rows = merge_order([piece.sync for piece in pieces])
+    merger = _merger([piece.sync for piece in pieces])
     durations = {piece.duration for piece in pieces}
     same = durations.pop() if len(durations) == 1 else None
     merged = Batch(
-        sync,
-        _values([piece.other for piece in pieces], rows) if same is None else same,
-        _columns([piece.columns for piece in pieces], rows),
+        merger.times,
+        merger.values([piece.other for piece in pieces]) if same is None else same,
+        # One after the other, so that little is held twice.
+        {name: _column([piece.columns[name] for piece in pieces], merger) for name in pieces[0].columns},
     )
     hashes = [piece.hash for piece in pieces if piece.hash is not None]
     if len(hashes) == len(pieces) and len({names for names, _ in hashes}) == 1:
-        merged.hash = hashes[0][0], _values([values for _, values in hashes], rows)
+        merged.hash = hashes[0][0], merger.values([values for _, values in hashes])
     merged.is_ordered = True
     return merged
 
 
-def _columns(pieces: Sequence[Mapping[str, pl.Series]], rows: Rows) -> dict[str, pl.Series]:
-    """Return the columns of all pieces in the merged order, one after the other so that little is held twice."""
-    index = series_from("", rows, None, pl.UInt32())
-    return {name: _column([columns[name] for columns in pieces], rows, index) for name in pieces[0]}
-
-
-def _column(parts: Sequence[pl.Series], rows: Rows, index: pl.Series) -> pl.Series:
+def _column(parts: Sequence[pl.Series], merger: _ByRows | _ByTurns) -> pl.Series:
     dtype = parts[0].dtype
     is_plain = fixed_width(dtype) and not any(part.null_count() for part in parts)
     if is_plain and len(parts) == PAIR and type(dtype) not in PACKED:
-        return series_from(parts[0].name, _values([values_of(part) for part in parts], rows), None, dtype)
-    return taken_rows(joined(parts).rechunk(), index)
+        return series_from(parts[0].name, merger.values([values_of(part) for part in parts]), None, dtype)
+    return taken_rows(joined(parts).rechunk(), merger.index)
 
 
-def _values(parts: Sequence[npt.NDArray[Any]], rows: Rows) -> npt.NDArray[Any]:
-    """Return the values of all parts in the merged order; of two without putting them one after the other before."""
-    physical = parts[0].dtype
-    out = np.empty(len(rows), physical)
-    if len(parts) == PAIR and len(parts[0]) and len(parts[1]):
-        word = np.dtype(f"u{physical.itemsize}")
-        left, right = (np.ascontiguousarray(part).view(word) for part in parts)
-        interleave(read_only(rows), read_only(left), read_only(right), out.view(word))
-    else:
-        np.take(np.concatenate(parts), rows, out=out)
-    return out
+def _merger(runs: Sequence[Int64s]) -> _ByRows | _ByTurns:
+    """Return how rows of these times, of which each run has some, are put into one order."""
+    if len(runs) == PAIR:
+        turns = np.empty(2 + sum(map(len, runs)) // LONG_TURN, np.int64)
+        count = find_turns(*map(read_only, runs), turns)
+        if count >= 0:
+            return _ByTurns(runs, turns[:count])
+    return _ByRows(runs)
+
+
+class _ByRows:
+    """Row by row."""
+
+    def __init__(self, runs: Sequence[Int64s]) -> None:
+        self.times, self._rows = merge_order(runs)
+
+    @cached_property
+    def index(self) -> pl.Series:
+        return series_from("", self._rows, None, pl.UInt32())
+
+    def values(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the values of all parts in the merged order; two are not put one after the other before."""
+        out = np.empty(len(self._rows), parts[0].dtype)
+        if len(parts) == PAIR:
+            interleave(read_only(self._rows), *_words(parts), out.view(f"u{out.dtype.itemsize}"))
+        else:
+            np.take(np.concatenate(parts), self._rows, out=out)
+        return out
+
+
+class _ByTurns:
+    """Many rows of one run, then many of the other: copied as they lie."""
+
+    def __init__(self, runs: Sequence[Int64s], turns: Int64s) -> None:
+        self._sizes = [len(run) for run in runs]
+        self._turns = turns
+        self.times = self.values(runs)
+
+    @cached_property
+    def index(self) -> pl.Series:
+        left, right = self._sizes
+        rows = [np.arange(left, dtype=np.uint32), np.arange(left, left + right, dtype=np.uint32)]
+        return series_from("", self.values(rows), None, pl.UInt32())
+
+    def values(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        out = np.empty(sum(self._sizes), parts[0].dtype)
+        copy_turns(self._turns, *_words(parts), out.view(f"u{out.dtype.itemsize}"))
+        return out
+
+
+def _words(parts: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Return values as the machine words they are, so that kernels are compiled once for each width."""
+    return [read_only(np.ascontiguousarray(part).view(f"u{part.dtype.itemsize}")) for part in parts]
 
 
 def merge_order(runs: Sequence[Int64s]) -> tuple[Int64s, Rows]:

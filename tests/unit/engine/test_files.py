@@ -92,8 +92,13 @@ def test_statistics_give_the_earliest_time_of_each_piece(tmp_path: Path, dtype: 
     assert [(piece.first, piece.size, piece.low) for piece in pieces] == [(2, 2, 5), (0, 2, 20)]
 
 
-def test_rows_leave_before_later_pieces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("ahead", "begun"), [(0, 1), (1_000, 2)])
+def test_rows_leave_before_later_pieces_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, begun: int
+) -> None:
     monkeypatch.setattr(files, "PIECE_ROWS", 100)
+    monkeypatch.setattr(files, "AHEAD_ROWS", ahead)
+    monkeypatch.setattr(files, "CHUNK_ROWS", 64)
     node = source_of(sq.scan(written(tmp_path, "parquet", FRAME.sort("t")), start="t"))
     read: list[str] = []
     frames = files.frames_of
@@ -104,7 +109,7 @@ def test_rows_leave_before_later_pieces_are_read(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(files, "frames_of", noted)
     next(files.file_batches(node, 10))
-    assert len(read) == 1
+    assert len(read) == begun
 
 
 def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[FilePart]:

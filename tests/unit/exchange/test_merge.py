@@ -134,3 +134,26 @@ def test_small_neighbours_are_put_together_and_large_batches_stay_as_they_are(mo
     assert found[1] is given_to[2]
     assert found[2] is given_to[3]
     assert list(worth_pushing([])) == []
+
+
+def test_long_turns_are_copied_with_all_types_of_columns() -> None:
+    def run(number: int) -> Batch:
+        sync = np.repeat(np.arange(number, 10), 50)
+        rows = np.arange(len(sync)) + 1_000 * number
+        columns = {
+            "i": pl.Series("i", rows, pl.Int32()),
+            "n": pl.Series("n", [None if row % 7 == 0 else row for row in rows.tolist()], pl.Int64()),
+            "s": pl.Series("s", [f"row {row}" for row in rows.tolist()]),
+            "b": pl.Series("b", rows % 2 == 0),
+        }
+        return Batch(sync, sync + rows % 3 + 1, columns)
+
+    runs = [run(0), run(3)]
+    (merged,) = merge_runs([[item] for item in runs])
+    order = np.argsort(np.concatenate([item.sync for item in runs]), kind="stable")
+    expected = Batch.concat(runs).take(order)
+    assert merged.sync.tolist() == expected.sync.tolist()
+    assert merged.other.tolist() == expected.other.tolist()
+    assert {name: series.to_list() for name, series in merged.columns.items()} == {
+        name: series.to_list() for name, series in expected.columns.items()
+    }

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from squill.engine.kernels.jit import inlined, kernel
 
-__all__ = ["interleave", "merge_neighbours"]
+__all__ = ["copy_turns", "find_turns", "interleave", "merge_neighbours"]
 
 Array = npt.NDArray[Any]
 
@@ -89,3 +89,61 @@ def interleave(rows: Array, left: Array, right: Array, out: Array) -> None:
         step = np.uint64(is_right)
         j += step
         i += one - step
+
+
+@kernel
+def find_turns(left: Array, right: Array, turns: Array) -> int:
+    """Write how many rows each turn of two sorted runs has, the left one's first; return how many turns there are.
+
+    Of equal times the left run's come first, so its first turn may be empty. Returns -1 where `turns` has no room for
+    them all: then the runs take turns so often that rows are better merged one by one.
+    """
+    i = j = count = 0
+    while i < len(left) or j < len(right):
+        if count + 2 > len(turns):
+            return -1
+        end = len(left) if j == len(right) else _end_of_turn(left, i, right[j], True)
+        turns[count] = end - i
+        i = end
+        end = len(right) if i == len(left) else _end_of_turn(right, j, left[i], False)
+        turns[count + 1] = end - j
+        j = end
+        count += 2
+    return count
+
+
+@inlined
+def _end_of_turn(times: Array, first: int, other: int, at_too: bool) -> int:
+    """Return the first place from `first` on that is not before the `other` run's next time, or `at_too`.
+
+    It is looked for in steps that double, then halve.
+    """
+    low, step = first - 1, 1  # what is at `low` belongs to the turn
+    while low + step < len(times) and (times[low + step] < other or (at_too and times[low + step] == other)):
+        low += step
+        step *= 2
+    high = min(low + step, len(times))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if times[middle] < other or (at_too and times[middle] == other):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@kernel
+def copy_turns(turns: Array, left: Array, right: Array, out: Array) -> None:
+    """Write the values of two runs as they take turns."""
+    i = j = k = np.uint64(0)
+    for turn in range(0, len(turns), 2):
+        size = np.uint64(turns[turn])
+        for n in range(size):
+            out[k + n] = left[i + n]
+        i += size
+        k += size
+        size = np.uint64(turns[turn + 1])
+        for n in range(size):
+            out[k + n] = right[j + n]
+        j += size
+        k += size

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from squill.exchange.kernels.merge import merge_neighbours
+from squill.engine.columns import read_only
+from squill.exchange.kernels.merge import copy_turns, find_turns, merge_neighbours
+from squill.time import INFINITY, MINUS_INFINITY
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,27 @@ def test_neighbouring_runs_become_one(times: list[int], bounds: list[int], expec
     merge_neighbours(np.array(times, np.int64), rows, np.array(bounds), new_times, new_rows)
     assert new_rows.tolist() == expected
     assert new_times.tolist() == [times[row] for row in expected]
+
+
+INSTANTS = [MINUS_INFINITY, -1, 0, 1, 5, INFINITY]
+runs_of_instants = st.lists(st.tuples(st.sampled_from(INSTANTS), st.integers(1, 40)), max_size=5).map(
+    lambda parts: np.sort(np.repeat([time for time, _ in parts], [size for _, size in parts]).astype(np.int64))
+)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(runs_of_instants, runs_of_instants)
+def test_turns_are_those_of_a_stable_sort(left: np.ndarray, right: np.ndarray) -> None:
+    turns = np.empty(2 * len(INSTANTS) + 2, np.int64)
+    count = find_turns(read_only(left), read_only(right), turns)
+    assert 0 <= count <= len(turns)
+    rows = np.arange(len(left) + len(right), dtype=np.uint32)
+    out = np.empty_like(rows)
+    copy_turns(turns[:count], read_only(rows[: len(left)]), read_only(rows[len(left) :]), out)
+    assert out.tolist() == np.argsort(np.concatenate([left, right]), kind="stable").tolist()
+
+
+def test_runs_that_take_turns_too_often_are_given_up() -> None:
+    left, right = read_only(np.arange(0, 20, 2)), read_only(np.arange(1, 21, 2))
+    assert find_turns(left, right, np.empty(8, np.int64)) == -1
+    assert find_turns(left, right, np.empty(20, np.int64)) == 20
