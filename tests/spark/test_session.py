@@ -14,6 +14,7 @@ import pytest
 
 import squill as sq
 from squill.errors import ClusterError, PlanError
+from squill.runtime.allocation import KEPT_FOR
 from squill.runtime.spark import session as session_module
 from squill.runtime.spark.daemon import until_nobody_listens
 from tests.spark.shared import session_of
@@ -133,6 +134,11 @@ def in_a_worker(cluster: sq.Cluster, function: Callable[[], str]) -> str:
     table = session_of(cluster).range(0, 1, 1, 1).mapInArrow(run, "answer string").toArrow()
     (answer,) = table.column("answer").to_pylist()
     return str(answer)
+
+
+@pytest.mark.spark
+def test_polars_keeps_freed_memory_in_workers(spark_cluster: sq.Cluster) -> None:
+    assert in_a_worker(spark_cluster, lambda: os.environ["_RJEM_MALLOC_CONF"]).endswith(KEPT_FOR)
 
 
 @pytest.mark.spark

@@ -3,6 +3,9 @@
 glibc gives back to the system what is free at the end of a heap, from some megabytes on, and whole heaps of threads.
 Pages for the next arrays then have to be cleared when they are first written to: 110,000 of them in a sum over 10 M
 rows on two threads, at 1 to 3 µs each. With a higher limit, and few heaps, there are 50,000.
+
+Polars has an allocator of its own, which gives back what was free for half a second. It is told otherwise only by the
+environment, before Polars is loaded: so this is for processes that are still to start.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import ctypes
 import os
 from functools import cache
 
-__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "keep_freed_memory"]
+__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "KEPT_FOR", "POLARS_OWN", "keep_freed_memory", "keeping_environment"]
 
 KEEP_ENVIRONMENT_VARIABLE = "SQUILL_KEEP_MEMORY"
 """Set to 0, the allocator is left as it is."""
@@ -23,6 +26,11 @@ OWN_PAGES = 32 << 20  # what the limit grows to by itself, and the highest that 
 KEPT = 256 << 20
 HEAPS = 2
 
+POLARS_ALLOCATOR = "_RJEM_MALLOC_CONF"
+POLARS_OWN = ("dirty_decay_ms:500", "muzzy_decay_ms:1000")
+"""What Polars writes there when it is imported, before what it finds."""
+KEPT_FOR = "dirty_decay_ms:10000,muzzy_decay_ms:-1"
+
 
 @cache
 def keep_freed_memory() -> bool:
@@ -30,7 +38,7 @@ def keep_freed_memory() -> bool:
 
     Up to 256 MB that are free stay with the process.
     """
-    if os.environ.get(KEEP_ENVIRONMENT_VARIABLE) == "0":
+    if _is_left_alone():
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -40,3 +48,18 @@ def keep_freed_memory() -> bool:
         mallopt(what, value) == 1
         for what, value in ((M_MMAP_THRESHOLD, OWN_PAGES), (M_TRIM_THRESHOLD, KEPT), (M_ARENA_MAX, HEAPS))
     )
+
+
+def keeping_environment() -> dict[str, str]:
+    """Return what a process is to be started with so that Polars keeps freed memory for ten seconds.
+
+    What somebody has said of it themselves comes last, which is what counts.
+    """
+    if _is_left_alone():
+        return {}
+    said = [item for item in os.environ.get(POLARS_ALLOCATOR, "").split(",") if item and item not in POLARS_OWN]
+    return {POLARS_ALLOCATOR: ",".join([KEPT_FOR, *said])}
+
+
+def _is_left_alone() -> bool:
+    return os.environ.get(KEEP_ENVIRONMENT_VARIABLE) == "0"

@@ -22,6 +22,7 @@ from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import COMPRESSIONS
 from squill.plan.build.locations import written_path
 from squill.plan.routing import CHANNELS
+from squill.runtime.allocation import keeping_environment
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.shipping import ship_package
@@ -117,6 +118,7 @@ def start_session(master: str, cores: int) -> SparkSession:
         # in folders of the cluster's, whose names may be longer than those of sockets can be.
         "spark.python.unix.domain.socket.enabled": str(is_local and hasattr(socket, "AF_UNIX")).lower(),
     }
+    settings |= {f"spark.executorEnv.{name}": value for name, value in keeping_environment().items()}
     builder = SparkSession.builder.master(_with_attempts(master))
     for name, value in settings.items():
         builder = builder.config(name, value)
