@@ -2,7 +2,8 @@
 
 Behind an answer are all rows that are there at its progress point. Behind one of its rows are those that take part in
 its derivation (`derivation`): the query is run again over the rows that are there, and the row is looked for in what
-comes out. Where an operator does not say which rows it made its rows of, the question is refused.
+comes out. Where an operator does not say which rows it made its rows of, the question is refused. Files are read again
+too: where their size or time tells that they are not as they were, the rows behind an answer are gone.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import polars as pl
 from squill.engine.columns import framed
 from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
 from squill.engine.progress.points import points_of
+from squill.errors import InputError
 from squill.plan.build.progress import ProgressInput
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource
 from squill.runtime.progressive.asked import rows_like
 from squill.runtime.progressive.derivation import Derivation, refused
+from squill.runtime.run_folder import stamp_of
 
 __all__ = ["ProvenanceOf"]
 
@@ -30,10 +33,20 @@ class ProvenanceOf:
         self._root = root
         self._inputs = inputs
         self._coarsen = coarsen
+        self._stamps: dict[str, tuple[int, int]] = {}
+
+    def begin(self) -> None:
+        """Note how the files are that the query is about to read."""
+        paths = [path for item in self._inputs if isinstance(item.source, FileSource) for path in item.source.paths]
+        found = {path: stamp_of(path) for path in paths}
+        self._stamps = {path: stamp for path, stamp in found.items() if stamp is not None}
 
     def all_rows(self, progress: int) -> dict[str, pl.DataFrame]:
         """Return the input rows behind the answer at a progress point, by input name."""
-        return {item.name: _alive(item, self._coarsen, progress) for item in self._inputs}
+        self._check_files()
+        alive = {item.name: _alive(item, self._coarsen, progress) for item in self._inputs}
+        self._check_files()  # which may change while they are read
+        return alive
 
     def behind(self, progress: int, answer: pl.DataFrame, row: pl.DataFrame) -> dict[str, pl.DataFrame]:
         """Return the input rows behind those rows of the answer that have the values of this one, by input name."""
@@ -45,6 +58,14 @@ class ProvenanceOf:
         chosen = _found_again(again.answer, answer, row)
         behind = again.behind(chosen)
         return {item.name: alive[item.name][behind[id(item.source)]] for item in self._inputs}
+
+    def _check_files(self) -> None:
+        for path, before in self._stamps.items():
+            if stamp_of(path) != before:
+                raise InputError(
+                    f"provenance: {path!r} has changed since the query began, and with it the rows behind its answers",
+                    "run the query again, and leave its files as they are while you ask.",
+                )
 
 
 def _alive(item: ProgressInput, coarsen: int, progress: int) -> pl.DataFrame:

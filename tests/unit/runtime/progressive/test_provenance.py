@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import PlanError, UnsupportedOperatorError
+from squill.errors import InputError, PlanError, UnsupportedOperatorError
 from squill.runtime.progressive.early import EarlyAnswer
 from squill.stream import Stream
 
@@ -229,3 +229,28 @@ def test_an_object_that_was_shown_is_found_where_its_bytes_come_out_another_way(
 def test_what_is_no_row_is_refused(asked: Any) -> None:
     with pytest.raises(PlanError, match=r"^provenance: .*\nHint: give a dict, such as early.frame.row"):
         last(A).provenance(asked)
+
+
+# -- files that are not as they were --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", [None, 0])
+def test_a_file_that_has_changed_since_the_query_began_is_noticed(tmp_path: Path, row: int | None) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("k\n1\n2\n")
+    answers = sq.scan(path, name="rows").progressive(sq.progress.rows(1))
+    path.write_text("k\n4\n")  # nothing has been read so far
+    early = next(answers)
+    assert early.provenance(row)["rows"].rows() == [(4,)]
+    path.write_text("k\n5\n6\n")
+    with pytest.raises(InputError, match=r"rows.csv' has changed since the query began") as refused:
+        early.provenance(row)
+    assert "Hint: run the query again" in str(refused.value)
+
+
+def test_a_file_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    A.collect().write_parquet(tmp_path / "rows.parquet")
+    early = last(sq.scan(tmp_path / "rows.parquet", name="rows"))
+    (tmp_path / "rows.parquet").unlink()
+    with pytest.raises(InputError, match="has changed since the query began"):
+        early.provenance()
