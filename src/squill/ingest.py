@@ -58,6 +58,9 @@ def from_frame(
     `start` names the time column; without it the data is relational, alive at every instant. With `end`
     events live in [start, end), null being for ever; else they are points, or endless with `lifetime="open"`.
 
+    What `sorted_by=`, `packed=`, `duration=` and `unique=` promise of the rows is checked while they are read, unless
+    `trust=True` says that it need not be. Where several shards read them, each checks `unique=` among its own rows.
+
     Examples
     --------
     >>> import squill as sq
@@ -104,6 +107,10 @@ def scan(
     Folders below a path (from the first mark of a glob on) that are called ``year=2024`` tell a column that the files
     have not; those that a filter leaves out are not read.
     The folder of a dataset (`ShardedStream.to_storage`) needs no `start`: its manifest says what the rows are.
+
+    What `sorted_by=`, `packed=`, `duration=` and `unique=` promise of the rows is checked while they are read, unless
+    `trust=True` says that it need not be. Where several shards read them, each checks `unique=` among its own rows, and
+    `sorted_by=` too; between the parts of parquet files that no filter thins out, the borders are looked at before.
 
     Raises
     ------

@@ -208,6 +208,7 @@ UNKNOWN = {
     pl.List(pl.Struct({"a": pl.Duration("ns")})): "has nanoseconds",
     pl.List(pl.Float16()): r"is List\(Float16\), which has no counterpart in Spark\nHint: cast it before, or",
     pl.Map(pl.Enum(["a"]), pl.Int8()): "is Map.*, which has no counterpart in Spark",
+    pl.Map(pl.String(), pl.Time()): "is Map.*, which has no counterpart in Spark",
 }
 
 
@@ -218,6 +219,24 @@ def test_types_that_no_type_of_spark_can_hold_are_refused(spark_cluster: sq.Clus
     nano = pl.DataFrame(schema={"t": pl.Datetime("ns")})
     with pytest.raises(PlanError, match=r'^to_spark: the column \'start\' has .* not\nHint: use cast_time\("us"\)'):
         spark_cluster.from_frame(nano, start="t").to_spark()
+
+
+def test_a_column_of_nulls_stays_one(spark_cluster: sq.Cluster) -> None:
+    nothing = pl.DataFrame({"x": [1], "n": [None], "l": [[None]]})
+    table = spark_cluster.from_frame(nothing).to_spark()
+    assert table.dtypes == [("x", "bigint"), ("n", "void"), ("l", "array<void>")]
+    assert spark_cluster.from_spark(table).collect().equals(nothing)
+
+
+def test_times_of_day_go_to_spark_unless_it_would_cut_them(spark_cluster: sq.Cluster) -> None:
+    times = pl.Series("t", [3_000, None], dtype=pl.Time)
+    kept = pl.DataFrame([times, pl.Series("l", [[3_000], []], dtype=pl.List(pl.Time))])
+    assert [row["t"] for row in spark_cluster.from_frame(kept).to_spark().collect()] == [dt.time(0, 0, 0, 3), None]
+    nested = pl.Struct({"a": pl.List(pl.Time)})
+    for cut in (pl.Series("x", [3_001], dtype=pl.Time), pl.Series("x", [{"a": [0, 3_001]}], dtype=nested)):
+        table = spark_cluster.from_frame(pl.DataFrame([cut])).to_spark()
+        with pytest.raises(PythonException, match=r"the column 'x' has the time of day 00:00:00.000003001, and Spark"):
+            table.collect()
 
 
 def test_lists_are_those_of_spark(cluster: sq.Cluster) -> None:

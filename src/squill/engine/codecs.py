@@ -14,11 +14,17 @@ __all__ = ["decoded", "encode_value", "encoded"]
 
 
 def decoded(frame: pl.DataFrame, codecs: Mapping[str, Codec]) -> pl.DataFrame:
-    """Return the frame with encoded columns as Python objects; null stays null."""
+    """Return the frame with encoded columns as Python objects, or lists of them; null stays null."""
     for name, codec in codecs.items():
-        values = [None if value is None else _call(codec.decode, value, codec) for value in frame[name]]
+        values = [_decoded(value, codec) for value in frame[name].to_list()]
         frame = frame.with_columns(pl.Series(name, values, pl.Object))
     return frame
+
+
+def _decoded(value: Any, codec: Codec) -> Any:
+    if isinstance(value, list):
+        return [_decoded(item, codec) for item in value]
+    return None if value is None else _call(codec.decode, value, codec)
 
 
 def encoded(series: pl.Series, codec: Codec) -> pl.Series:

@@ -261,10 +261,10 @@ def result_type(call: BoundAggregate, payload: Schema) -> pl.DataType:
 
 def _refuse(call: BoundAggregate, dtype: pl.DataType, accepted: str) -> PlanError:
     wrong = "which has more than 64 bits" if dtype.is_integer() else f"not {accepted}"
-    return PlanError(
-        f"aggregate {call.kind}: column {call.inputs[0].name!r} is {dtype}, {wrong}",
-        "cast it first, or use sq.count_not_null, sq.first or sq.collect_list, which take any type.",
-    )
+    hint = "cast it first, or use sq.count_not_null, sq.first or sq.collect_list, which take any type."
+    if isinstance(dtype, pl.Object):
+        hint = "compute a number from it in map_batches(fn, schema=…), or use sq.count_not_null, which takes any type."
+    return PlanError(f"aggregate {call.kind}: column {call.inputs[0].name!r} is {dtype}, {wrong}", hint)
 
 
 def _ordered_type(call: BoundAggregate, dtype: pl.DataType) -> pl.DataType:
@@ -280,7 +280,8 @@ def _check_row_order(call: BoundAggregate, payload: Schema) -> None:
         if isinstance(dtype, pl.Object):
             raise PlanError(
                 f"aggregate {call.kind}: rows are ordered by their payload, but column {name!r} holds Python objects",
-                "leave it out with .select(…) or .drop(…) before.",
+                "leave it out with .drop(…) before, or say how they become bytes: make it in map_batches(…, "
+                f"schema={{{name!r}: sq.codec(…)}}).",
             )
 
 

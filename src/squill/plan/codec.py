@@ -27,7 +27,8 @@ class Codec:
 def codec(type: type, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> Codec:  # noqa: A002
     """Return a column type for `map_batches(fn, schema=…)` whose values are Python objects.
 
-    The function sees the objects (a column of Polars' Object type); between functions they are bytes.
+    The function sees the objects (a column of Polars' Object type); between functions they are bytes. Objects are equal
+    where their bytes are, in keys and `distinct`; they have no order, and expressions see the bytes.
 
     Examples
     --------

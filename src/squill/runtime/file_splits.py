@@ -22,6 +22,7 @@ from squill.plan.nodes import FilePart, FileSource
 from squill.runtime.hosts import Nearby, dealt_by_host
 from squill.runtime.packed_keys import check_packed_files
 from squill.runtime.shares import dealt, neighbours
+from squill.runtime.sorted_borders import check_sorted_files
 
 __all__ = ["PART_ROWS", "split_files"]
 
@@ -48,10 +49,14 @@ def split_files(
     if source.promises.packed:
         whole = _whole_files(source, shards)
         check_packed_files(source, [[part.path for part in parts] for parts in whole])
+        if shards > 1:
+            check_sorted_files(source, [part for parts in whole for part in parts])
         return whole
     parts = _parts(source, shards)
     if source.lifetime is not None and not source.promises.sorted_by:
         parts.sort(key=lambda item: item[0].low)
+    if shards > 1:
+        check_sorted_files(source, [part for part, _ in parts])
     chosen = _chosen(source, parts, shards, nearby, machines)
     found = [[parts[number][0] for number in numbers] for numbers in chosen]
     has_neighbours = source.lifetime is None or machines > 1

@@ -1,8 +1,9 @@
 """Whether a key that is promised to stand together is on one shard: what plans without a redistribute rest on.
 
 Each shard sees for itself that its own rows keep the promise. That no other shard has one of its keys it cannot see, so
-this is looked at where the shards are given their parts; `trust=True` spares it. Of the other promises none needs that:
-order and duration are used, and checked, within a shard, and that keys are unique is only checked.
+this is looked at where the shards are given their parts; `trust=True` spares it. Of the other promises none needs that
+for an answer to be right: order and duration are used, and checked, within a shard (`sorted_borders` looks at what is
+between them), and that keys are unique is used nowhere, and checked within a shard: docs/decisions/0020.
 """
 
 from __future__ import annotations

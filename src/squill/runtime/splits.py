@@ -27,6 +27,7 @@ from squill.runtime.hosts import HostsOf, Nearby
 from squill.runtime.packed_keys import check_packed_files, check_packed_frame
 from squill.runtime.progress_splits import split_progress
 from squill.runtime.shares import dealt, neighbours, split_rows
+from squill.runtime.sorted_borders import check_sorted_frame
 
 __all__ = [
     "BLOCK_ROWS",
@@ -130,6 +131,7 @@ def _ranges_of_frame(source: FrameSource, shards: int) -> list[list[tuple[int, i
         sizes = [high - low for low, high in blocks]
         order = neighbours(sizes, shards) if turns == 1 else dealt(sizes, shards)
         dealt_out = [[blocks[number] for number in numbers] for numbers in order]
+    check_sorted_frame(source, [low for low, _ in blocks])
     return [[(low, high) for low, high in ranges if low < high] for ranges in dealt_out]
 
 

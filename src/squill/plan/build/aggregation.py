@@ -6,12 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from squill.errors import ColumnNotFoundError, PlanError
 from squill.plan.aggregates import AggregateExpr, BoundAggregate, bind_call, calls_of, distinct_calls
-from squill.plan.build.checks import check_key_type, check_same_time, refuse_objects
+from squill.plan.build.checks import (
+    check_key_type,
+    check_same_time,
+    refuse_lost_codecs,
+    refuse_object_order,
+    refuse_objects,
+)
 from squill.plan.build.payload import project
+from squill.plan.codec import Codec
 from squill.plan.confidence import ConfidenceExpr, Estimated
 from squill.plan.expressions import Expression, Scope, bind, bind_one, column
 from squill.plan.node import Node
 from squill.plan.nodes import Aggregate, Distinct, Union
+from squill.plan.nodes.aggregation import codecs_of_calls
 from squill.plan.schema import Schema
 
 __all__ = ["aggregate", "distinct", "group_keys", "keys_first", "union"]
@@ -28,12 +36,29 @@ def aggregate(node: Node, keys: Sequence[str], named: Mapping[str, object]) -> N
     placeholders = Schema((call.placeholder, call.dtype) for call in bound)
     scope = Scope(placeholders, None, ends_known=False)
     columns = tuple(_output(name, expr, scope) for name, expr in wanted.items())
+    _check_objects(node.codecs, bound, columns)
     estimated = tuple(expr.named(name) for name, expr in wanted.items() if isinstance(expr, ConfidenceExpr))
     _check_numbers(estimated, bound)
     built = Aggregate(parent=node, keys=tuple(keys), calls=bound, columns=columns, estimated=estimated)
     if node.time is not None:
         built.schema.without_time_names("aggregate")
     return built
+
+
+def _check_objects(codecs: Mapping[str, Codec], calls: Sequence[BoundAggregate], columns: Sequence[Expression]) -> None:
+    """Raise where objects would be ordered by their bytes, or would come out as bytes."""
+    for call in calls:
+        operator = f"aggregate {call.kind}"
+        ranked = call.inputs if call.kind in ("min", "max", "top_k") else ()
+        refuse_object_order(operator, codecs, (*ranked, *call.order_by))
+        refuse_lost_codecs(operator, codecs, (*call.inputs, *call.order_by))
+        if call.kind == "top_k" and codecs:
+            raise PlanError(
+                f"aggregate top_k: column {next(iter(codecs))!r} holds Python objects, which cannot be in the rows of "
+                "its result",
+                "leave it out with .drop(…) before, and join it to the result by a key of yours.",
+            )
+    refuse_lost_codecs("aggregate", codecs_of_calls(calls, codecs), columns)
 
 
 def _check_numbers(estimated: Sequence[Estimated], calls: Sequence[BoundAggregate]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
+from polars.datatypes import DataType, DataTypeClass
 
 from squill.errors import PlanError, TimeTypeError
+from squill.plan.codec import Codec
+from squill.plan.expressions import Expression
 from squill.plan.node import Node
 
-__all__ = ["check_key_type", "check_same_time", "refuse_objects"]
+__all__ = ["check_key_type", "check_same_time", "refuse_lost_codecs", "refuse_object_order", "refuse_objects"]
 
 KEY_TYPES = "integers up to 64 bits, floats, text, binary, Booleans, dates and times, Decimals, Categoricals and Enums"
 NO_KEY_TYPES = (pl.List, pl.Array, pl.Struct, pl.Map, pl.Object, pl.Int128, pl.UInt128)
@@ -42,3 +45,33 @@ def refuse_objects(operator: str, *nodes: Node) -> None:
                     "leave it out with .drop(…) before, or say how they become bytes: make it in map_batches(…, "
                     f"schema={{{name!r}: sq.codec(…)}}).",
                 )
+
+
+def refuse_object_order(operator: str, codecs: Mapping[str, Codec], ordered: Iterable[Expression]) -> None:
+    """Raise where Python objects would be ordered: the order of their bytes is none of theirs."""
+    for item in ordered:
+        if item.source_column in codecs:
+            raise PlanError(
+                f"{operator}: column {item.source_column!r} holds Python objects, which have no order as bytes",
+                "order by what map_batches(fn, schema=…) computes from them, a number or text.",
+            )
+
+
+def refuse_lost_codecs(operator: str, codecs: Mapping[str, Codec], computed: Iterable[Expression]) -> None:
+    """Raise where an expression computes bytes from Python objects: nobody would know what they stand for."""
+    for item in computed:
+        roots = [name for name in item.roots if name in codecs]
+        if roots and item.source_column is None and _has_bytes(item.dtype):
+            raise PlanError(
+                f"{operator}: {item} is computed from {roots[0]!r}, which holds Python objects: expressions see only "
+                "their bytes",
+                "compute it in map_batches(fn, schema={…: sq.codec(…)}), where they are objects.",
+            )
+
+
+def _has_bytes(dtype: DataType | DataTypeClass) -> bool:
+    if isinstance(dtype, pl.Struct):
+        return any(map(_has_bytes, dtype.to_schema().values()))
+    if isinstance(dtype, (pl.List, pl.Array)):
+        return _has_bytes(dtype.inner)
+    return dtype == pl.Binary

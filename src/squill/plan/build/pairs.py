@@ -28,7 +28,7 @@ def consecutive_pairs(node: Node, keys: Sequence[str], order_by: object) -> Node
         first=None,
         second=None,
         within=None,
-        order_by=bind_order(order_by, node.scope, "consecutive_pairs"),
+        order_by=bind_order(order_by, node, "consecutive_pairs"),
     )
     return _checked(built, "consecutive_pairs")
 
@@ -43,7 +43,7 @@ def followed_by(
         first=bind_predicate(a, node.scope, "followed_by"),
         second=bind_predicate(b, node.scope, "followed_by"),
         within=None if within is None else time.positive(within, "followed_by: within"),
-        order_by=bind_order(order_by, node.scope, "followed_by"),
+        order_by=bind_order(order_by, node, "followed_by"),
     )
     return _checked(built, "followed_by")
 

@@ -11,7 +11,9 @@ from typing import Any
 import polars as pl
 
 from squill.errors import ColumnNotFoundError, PlanError
-from squill.plan.expressions import Expression, Scope, bind_one, bind_predicate
+from squill.plan.build.checks import refuse_lost_codecs, refuse_object_order
+from squill.plan.codec import Codec
+from squill.plan.expressions import Expression, bind_one, bind_predicate
 from squill.plan.node import Node
 from squill.plan.nodes import Detect
 from squill.plan.nodes.patterns import COLUMN, REGISTER, START_TICKS, Element, FunctionCall, PatternTree, Register
@@ -34,10 +36,12 @@ def ordered_time(node: Node, operator: str) -> TimeType:
     return node.time
 
 
-def bind_order(given: object, scope: Scope, operator: str) -> tuple[Expression, ...]:
+def bind_order(given: object, node: Node, operator: str) -> tuple[Expression, ...]:
     """Return the columns that simultaneous events are ordered by; then comes the payload."""
     several = () if given is None else tuple(given) if isinstance(given, (list, tuple)) else (given,)
-    return tuple(bind_one(item, scope, f"{operator}: order_by") for item in several)
+    bound = tuple(bind_one(item, node.scope, f"{operator}: order_by") for item in several)
+    refuse_object_order(f"{operator}: order_by", node.codecs, bound)
+    return bound
 
 
 def detect(
@@ -48,7 +52,7 @@ def detect(
         raise PlanError(f"detect: overlap is {overlap!r}", "use True or False.")
     whole = as_pattern(pattern, "detect")
     binder = _Binder(node, tuple(keys), whole)
-    order = None if order_by is None else bind_order(order_by, node.scope, "detect")
+    order = None if order_by is None else bind_order(order_by, node, "detect")
     if order == ():
         raise PlanError("detect: order_by names no column", "name one, or leave it out to refuse simultaneous events.")
     built = Detect(
@@ -96,8 +100,26 @@ class _Binder:
             if name not in self.registers:
                 self.registers[name] = self._inferred(name)
         for name in self.registers:
+            self._check_codec(name)
             if name in self.keys:
                 raise PlanError(f"detect: {name!r} is a key of this group", "choose another name for the register.")
+
+    def _check_codec(self, name: str) -> None:
+        """Raise when a register would hold Python objects at one time and plain bytes, or others, at another."""
+        updates = self._updates_of(name)
+        bound = [self._expression(name, update) for update in updates if not _is_function(update)]
+        refuse_lost_codecs(f"detect: register {name!r}", self.node.codecs, bound)
+        codecs = {self._codec(item) for item in bound if item.dtype != pl.Null}
+        if len(bound) < len(updates) or self.registers[name].initial is not None:
+            codecs.add(None)
+        if len(codecs) > 1:
+            raise PlanError(
+                f"detect: the register {name!r} is set to Python objects of a codec, and to what is none",
+                "set it to columns of one codec everywhere, and let it be null at first.",
+            )
+
+    def _codec(self, item: Expression) -> Codec | None:
+        return None if item.source_column is None else self.node.codecs.get(item.source_column)
 
     def _updated_names(self) -> list[str]:
         return list(dict.fromkeys(name for leaf in self.leaves for name in leaf.updates))

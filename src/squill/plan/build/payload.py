@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from squill.errors import PlanError
+from squill.plan.build.checks import refuse_lost_codecs
 from squill.plan.codec import Codec
 from squill.plan.expressions import Expression, bind, bind_predicate, column
 from squill.plan.node import Node
@@ -35,6 +36,7 @@ def project(node: Node, columns: Sequence[Expression], keys: Sequence[str], oper
                 f"{operator}: {key!r} is a key of this group and cannot be changed inside it",
                 "give the new column another name.",
             )
+    refuse_lost_codecs(operator, node.codecs, columns)
     key_columns = [column(key, node.schema[key]) for key in keys]
     rest = [item for item in columns if item.name not in keys]
     selected = Select(parent=node, columns=(*key_columns, *rest))
@@ -108,7 +110,7 @@ def map_batches(
         raise PlanError(f"{operator}: {function!r} is not a function", "give a function of a frame.")
     if schema is not None and not isinstance(schema, Mapping):
         raise PlanError(f"{operator}: schema is {schema!r}", "map names to types: schema={'x': pl.Int64}.")
-    given = {**node.schema, **node.codecs} if schema is None else schema
+    given = _unchanged(node, operator) if schema is None else schema
     output, encoded = returned_columns(node, keys, given, operator)
     return MapBatches(
         parent=node,
@@ -119,6 +121,17 @@ def map_batches(
         many=many,
         keys=tuple(keys),
     )
+
+
+def _unchanged(node: Node, operator: str) -> Mapping[str, Any]:
+    """Return what a function gives that changes no column's type."""
+    for name in node.codecs:
+        if isinstance(node.schema[name], pl.List):
+            raise PlanError(
+                f"{operator}: column {name!r} holds lists of Python objects; it is not said what becomes of it",
+                f"name what the function returns: schema={{{name!r}: sq.codec(list, encode, decode), …}}.",
+            )
+    return {**node.schema, **node.codecs}
 
 
 def returned_columns(

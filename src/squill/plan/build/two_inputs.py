@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from squill.errors import PlanError
-from squill.plan.build.checks import check_key_type, check_same_time, refuse_objects
+from squill.plan.build.checks import check_key_type, check_same_time, refuse_object_order, refuse_objects
 from squill.plan.expressions import END, START, Expression, Scope, bind, bind_predicate
 from squill.plan.matching import Matching
 from squill.plan.node import Node
@@ -57,6 +57,7 @@ def asof_join(left: Node, right: Node, on: On, tolerance: Duration | None, order
     if ticks is not None and ticks < 0:
         raise PlanError(f"asof_join: the tolerance {tolerance!r} is negative", "give 0 or more, or leave it out.")
     order = bind(_listed(order_by), {}, right.scope, "asof_join order_by")
+    refuse_object_order("asof_join order_by", right.codecs, order)
     node = AsofJoin(left=left, right=right, matching=matching, tolerance=ticks, order_by=order, how=how)
     return _checked(node, "asof_join")
 
@@ -141,6 +142,11 @@ def _check_key_types(left: Node, right: Node, left_on: Sequence[str], right_on: 
                 "cast one of them with with_columns before.",
             )
         check_key_type(operator, left_name, left_type)
+        if left.codecs.get(left_name) != right.codecs.get(right_name):
+            raise PlanError(
+                f"{operator}: the keys {left_name!r} on the left and {right_name!r} on the right have different codecs",
+                "use one sq.codec(…) on both sides, so that equal objects have equal bytes.",
+            )
 
 
 def _right_names(left: Schema, right: Sequence[str], operator: str) -> tuple[tuple[str, str], ...]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from squill.plan.aggregates import BoundAggregate
+from squill.plan.codec import Codec
 from squill.plan.confidence import Estimated
 from squill.plan.expressions import Expression
 from squill.plan.node import UnaryNode
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema
 
-__all__ = ["Aggregate", "Distinct"]
+__all__ = ["Aggregate", "Distinct", "codecs_of_calls"]
+
+TAKEN_OVER = ("first", "last", "collect_list")
+"""Aggregates whose values are values of their input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,17 @@ class Aggregate(UnaryNode):
     def schema(self) -> Schema:
         keys = [(name, self.parent.schema[name]) for name in self.keys]
         return Schema([*keys, *((column.name, column.dtype) for column in self.columns)])
+
+    @cached_property
+    def codecs(self) -> Mapping[str, Codec]:
+        before = self.parent.codecs
+        made = codecs_of_calls(self.calls, before)
+        sources = {column.name: column.source_column for column in self.columns}
+        kept = {name: before[name] for name in self.keys if name in before}
+        return {
+            **kept,
+            **{name: made[source] for name, source in sources.items() if source is not None and source in made},
+        }
 
     @cached_property
     def properties(self) -> Properties:
@@ -56,6 +72,12 @@ class Aggregate(UnaryNode):
             shown.append(f"{column.name}={text}")
         keys = f"keys=[{', '.join(self.keys)}], " if self.keys else ""
         return keys + ", ".join(shown)
+
+
+def codecs_of_calls(calls: Iterable[BoundAggregate], before: Mapping[str, Codec]) -> Mapping[str, Codec]:
+    """Return, by placeholder, the codecs of aggregates that give Python objects back, or lists of them."""
+    taken = [(call.placeholder, call.inputs[0].source_column) for call in calls if call.kind in TAKEN_OVER]
+    return {placeholder: before[source] for placeholder, source in taken if source is not None and source in before}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import cached_property
 
 import polars as pl
 
 from squill.engine.codecs import decoded
 from squill.errors import PlanError
 from squill.plan.node import Node
-from squill.plan.schema import Schema
-from squill.runtime.progressive.provenance import ProvenanceOf, rows_like
+from squill.runtime.progressive.asked import AskedRow, asked_row
+from squill.runtime.progressive.provenance import ProvenanceOf
 from squill.runtime.progressive.store import DIFF, AnswerStore, in_order
 
 __all__ = ["EarlyAnswer"]
@@ -48,14 +48,15 @@ class EarlyAnswer:
         self._changes = changes
         self._provenance = provenance
         self._before = before
-        self._frame: pl.DataFrame | None = None
 
-    @property
+    @cached_property
+    def _stored(self) -> pl.DataFrame:
+        return self._store.at(self.progress)
+
+    @cached_property
     def frame(self) -> pl.DataFrame:
         """The answer's rows, in the order of their columns; built when first asked for."""
-        if self._frame is None:
-            self._frame = decoded(self._store.at(self.progress), self._node.codecs)
-        return self._frame
+        return decoded(self._stored, self._node.codecs)
 
     @property
     def changes(self) -> pl.DataFrame:
@@ -70,42 +71,21 @@ class EarlyAnswer:
         ordered = in_order(pl.DataFrame(columns))
         return decoded(ordered.select("diff", *ordered.columns[:-1]), self._node.codecs)
 
-    def provenance(self, row: Mapping[str, Any] | None = None) -> dict[str, pl.DataFrame]:
+    def provenance(self, row: AskedRow | None = None) -> dict[str, pl.DataFrame]:
         """Return, by input name, the input rows behind this answer: all that are there at its progress point.
 
-        With a `row` of the answer, as a dict, only those that take part in its derivation: of a grouped query the rows
-        of its key that pass the filters on the way, of a join the rows of its pairs. What cannot be told exactly is
-        refused. The inputs are read again for it, and with a `row` the query is run again over what is there.
+        With a `row` of the answer only those that take part in its derivation: of a grouped query the rows of its key
+        that pass the filters on the way, of a join the rows of its pairs. What cannot be told exactly is refused. The
+        inputs are read again for it, and with a `row` the query is run again over what is there.
+
+        A `row` is a dict of values that it has, its number in `frame`, or one row as a frame, such as `frame[3]`. The
+        last two say nanoseconds too, which Python's values do not have.
         """
         if row is None:
             return self._provenance.all_rows(self.progress)
-        self._check_is_there(row)
-        return self._provenance.behind(self.progress, self.frame, row)
-
-    def _check_is_there(self, row: Mapping[str, Any]) -> None:
-        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
-            raise PlanError(f"provenance: {row!r} is not a row", "give a dict, such as early.frame.row(0, named=True).")
-        shown = Schema(self.frame.schema.items())
-        for name in row:
-            shown.require(name, "provenance")
-            if not _is_a(row[name], shown[name]):
-                raise PlanError(
-                    f"provenance: {name!r} is {row[name]!r}, but the column is {shown[name]}",
-                    "give a row as early.frame.rows(named=True) has it.",
-                )
-        if not rows_like(self.frame, row).any():
-            raise PlanError(
-                f"provenance: the answer has no row {dict(row)!r}", "give one of early.frame.rows(named=True)."
-            )
+        wanted = asked_row(row, self.frame, self._stored, self._node.codecs)
+        return self._provenance.behind(self.progress, self._stored, wanted)
 
     def __repr__(self) -> str:
         final = ", final" if self.is_final else ""
         return f"EarlyAnswer(progress={self.progress}, fraction={self.fraction:.3g}{final})"
-
-
-def _is_a(value: Any, dtype: pl.DataType) -> bool:
-    try:
-        pl.select(pl.lit(value, dtype))
-    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
-        return False
-    return True

@@ -148,8 +148,10 @@ def _relational(
     forgetting = sharded(forget_past_steps(over_progress(flowing, inputs, coarsen)))
     plan = compute_after_step_join(join_by_step(forgetting))
     watch = Watch()
+    provenance = ProvenanceOf(node, inputs, coarsen)
 
     def steps() -> Iterator[Step]:
+        provenance.begin()
         check_promised()
         counted_plan, counted = _counted(plan)
         if runtime is None:
@@ -167,7 +169,7 @@ def _relational(
         late=None if late is None else partial(late_rows, late),
         steps=steps,
         until=until,
-        provenance=ProvenanceOf(node, inputs, coarsen),
+        provenance=provenance,
         explain=text,
         watch=watch,
     )
@@ -211,8 +213,10 @@ def _temporal(
     check_apart(node, {id(item.source): item.assignment for item in inputs if not isinstance(item.assignment, AtStart)})
     plan = sharded(over_steps(node, inputs, coarsen))
     watch = Watch()
+    provenance = ProvenanceOf(node, inputs, coarsen)
 
     def steps() -> Iterator[Step]:
+        provenance.begin()
         check_promised()
         counted_plan, counted = _counted(plan)
         if runtime is None:
@@ -228,7 +232,7 @@ def _temporal(
         flowing=shown_schema(node),
         steps=steps,
         until=until,
-        provenance=ProvenanceOf(node, inputs, coarsen),
+        provenance=provenance,
         explain=text,
         watch=watch,
     )

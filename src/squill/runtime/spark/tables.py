@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType
 
-from squill.errors import PlanError
+from squill.errors import InputError, PlanError
 from squill.plan.expression_text import load_tree
 from squill.plan.expressions import column
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
@@ -297,7 +297,6 @@ WIDER: dict[type[pl.DataType], pl.DataType] = {
     pl.UInt64: pl.Decimal(20, 0),
     pl.Categorical: pl.String(),
     pl.Enum: pl.String(),
-    pl.Null: pl.String(),
 }
 """Types that Spark has not, and what holds all their values there."""
 
@@ -347,10 +346,30 @@ def _with_inner(dtype: pl.DataType) -> Iterator[pl.DataType]:
 
 
 def spark_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with types that Spark has; see `spark_type`."""
+    """Return the frame with types that Spark has; see `spark_type`. Raise for times of day that it would cut."""
+    for series in frame.get_columns():
+        if (cut := _time_with_nanoseconds(series)) is not None:
+            raise InputError(
+                f"to_spark: the column {series.name!r} has the time of day {cut}, and Spark has no nanoseconds",
+                "cut it before, for instance with (sq.col('t').cast(pl.Int64) // 1_000 * 1_000).cast(pl.Time).",
+            )
     wanted = {name: spark_type(dtype) for name, dtype in frame.schema.items()}
     casts = [pl.col(name).cast(dtype) for name, dtype in wanted.items() if dtype != frame.schema[name]]
     return frame.with_columns(casts) if casts else frame
+
+
+def _time_with_nanoseconds(series: pl.Series) -> str | None:
+    """Return a time of day that is no whole number of microseconds; `pl.Time`, unlike other types, has no unit."""
+    match series.dtype:
+        case pl.Time():
+            cut = series.filter(series.to_physical() % 1_000 != 0)
+            return str(cut.head(1).dt.to_string("%H:%M:%S%.9f")[0]) if cut.len() else None
+        case (pl.List() | pl.Array()) as dtype if pl.Time() in _with_inner(dtype):
+            return _time_with_nanoseconds(series.explode())
+        case pl.Struct() as dtype if pl.Time() in _with_inner(dtype):
+            fields = (_time_with_nanoseconds(series.struct.field(field.name)) for field in dtype.fields)
+            return next((found for found in fields if found is not None), None)
+    return None
 
 
 def answer_types(frame: pl.DataFrame) -> pa.Schema:
@@ -384,8 +403,11 @@ def answer_schema(frame: pl.DataFrame, payload: Collection[str]) -> Any:
 
 def _has_counterpart(column: pl.DataFrame, dtype: pl.DataType) -> bool:
     # Polars casts the values of maps, but not their keys.
-    keys = [_instance(part.key) for part in _with_inner(dtype) if isinstance(part, pl.Map)]
-    if any(spark_type(key) != key for key in keys):
+    maps = [part for part in _with_inner(dtype) if isinstance(part, pl.Map)]
+    if any(spark_type(_instance(part.key)) != _instance(part.key) for part in maps):
+        return False
+    # Nor does it look into maps for times that Spark would cut.
+    if any(pl.Time() in _with_inner(part) for part in maps):
         return False
     try:
         from_arrow_schema(answer_types(column))

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import UnsupportedOperatorError
+from squill.errors import InputError, PlanError, UnsupportedOperatorError
 from squill.runtime.progressive.early import EarlyAnswer
 from squill.stream import Stream
 
@@ -159,3 +159,98 @@ def test_what_shards_count_each_for_itself_is_refused() -> None:
         assert len(counts) == 2
         with pytest.raises(UnsupportedOperatorError, match="gives other rows of these values"):
             answer.provenance({"n": counts[0]})
+
+
+# -- which row is asked about ---------------------------------------------------------------------------------
+
+CLOSE = pl.DataFrame(
+    {
+        "at": pl.Series([1_001, 1_002, 5_000], dtype=pl.Datetime("ns")),
+        "took": pl.Series([-1, -2, 5_000], dtype=pl.Duration("ns")),
+        "o'clock": pl.Series([1, 2, 5_000], dtype=pl.Time),
+        "both": [{"a": [1], "b": 0.5}, {"a": [2], "b": 0.5}, {"a": [5_000], "b": None}],
+    },
+    schema_overrides={"both": pl.Struct({"a": pl.List(pl.Datetime("ns")), "b": pl.Float64})},
+)
+
+
+@pytest.mark.parametrize("name", CLOSE.columns)
+def test_rows_that_differ_by_nanoseconds_are_told_apart_by_number_or_as_a_frame(name: str) -> None:
+    answer = last(sq.from_frame(CLOSE, name="rows").select(name, n=1))
+    for number, row in enumerate(answer.frame.iter_slices(1)):
+        for asked in (number, number - 3, row, row.select(name)):
+            assert answer.provenance(asked)["rows"][name].equals(row[name])
+
+
+@pytest.mark.parametrize("name", CLOSE.columns)
+def test_values_of_python_name_a_row_with_nanoseconds_unless_another_looks_alike(name: str) -> None:
+    answer = last(sq.from_frame(CLOSE, name="rows").select(name, n=1))
+    alike = [row for row in answer.frame.rows(named=True) if row[name] != CLOSE[name].to_list()[2]]
+    assert answer.provenance({name: CLOSE[name].to_list()[2]})["rows"].equals(CLOSE[2])
+    with pytest.raises(PlanError, match="differ, but look alike to Python") as refused:
+        answer.provenance(alike[0])
+    assert "Hint: give the row's number, provenance(" in str(refused.value)
+
+
+def test_a_column_without_a_name() -> None:
+    rows = sq.from_frame({"": [1, 1, 2], "x": [1, 5, 9]}, name="rows")
+    query = rows.group_aggregate("", n=sq.count())
+    assert behind(query, {"": 1}) == {"rows": [(1, 1), (1, 5)]}
+    assert last(query).provenance()["rows"].columns == ["", "x"]
+
+
+def test_python_objects_are_compared_by_their_bytes() -> None:
+    numbers = sq.codec(complex, lambda z: repr(z).encode(), lambda data: complex(data.decode()))
+    query = A.group_apply(
+        "k", lambda g: g.snapshot_apply(lambda rows: [{"z": complex(rows.height)}], schema={"z": numbers})
+    )
+    answer = last(query)
+    for asked in ({"z": 2 + 0j}, {"k": 1}, answer.frame.filter(pl.col("k") == 1)):
+        assert answer.provenance(asked)["A"].rows() == [FIRST, SECOND]
+    with pytest.raises(PlanError, match="provenance: 'z': codec\\(complex\\): 2 is int, not complex"):
+        answer.provenance({"z": 2})
+
+
+class Decoded(str):
+    """Text that is written in another way than it was."""
+
+    __slots__ = ()
+
+
+def test_an_object_that_was_shown_is_found_where_its_bytes_come_out_another_way() -> None:
+    texts = sq.codec(str, lambda text: f"{type(text).__name__} {text}".encode(), lambda data: Decoded(data.decode()))
+    query = A.group_apply("k", lambda g: g.snapshot_apply(lambda rows: [{"z": "a"}], schema={"z": texts}))
+    answer = last(query)
+    for row in answer.frame.rows(named=True):
+        assert answer.provenance(row)["A"]["k"].unique().to_list() == [row["k"]]
+
+
+@pytest.mark.parametrize("asked", [4, -5, True, 1.5, "row", A.collect()])
+def test_what_is_no_row_is_refused(asked: Any) -> None:
+    with pytest.raises(PlanError, match=r"^provenance: .*\nHint: give a dict, such as early.frame.row"):
+        last(A).provenance(asked)
+
+
+# -- files that are not as they were --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", [None, 0])
+def test_a_file_that_has_changed_since_the_query_began_is_noticed(tmp_path: Path, row: int | None) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("k\n1\n2\n")
+    answers = sq.scan(path, name="rows").progressive(sq.progress.rows(1))
+    path.write_text("k\n4\n")  # nothing has been read so far
+    early = next(answers)
+    assert early.provenance(row)["rows"].rows() == [(4,)]
+    path.write_text("k\n5\n6\n")
+    with pytest.raises(InputError, match=r"rows.csv' has changed since the query began") as refused:
+        early.provenance(row)
+    assert "Hint: run the query again" in str(refused.value)
+
+
+def test_a_file_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    A.collect().write_parquet(tmp_path / "rows.parquet")
+    early = last(sq.scan(tmp_path / "rows.parquet", name="rows"))
+    (tmp_path / "rows.parquet").unlink()
+    with pytest.raises(InputError, match="has changed since the query began"):
+        early.provenance()
