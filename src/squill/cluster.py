@@ -32,6 +32,7 @@ from squill.plan.rewrite.parallelise import parallelise
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.time import Duration
+from squill.wording import shortened
 
 if TYPE_CHECKING:
     from squill.catalog import Catalog, RunRecord
@@ -366,7 +367,9 @@ class Cluster:
 
 def checked_cluster(given: object, operator: str) -> Cluster:
     if not isinstance(given, Cluster):
-        raise PlanError(f"{operator}: on={given!r} is not a cluster", "give what sq.local(…) or sq.spark(…) returns.")
+        raise PlanError(
+            f"{operator}: on={shortened(given)} is not a cluster", "give what sq.local(…) or sq.spark(…) returns."
+        )
     return given
 
 

@@ -24,6 +24,7 @@ from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.stream import Stream
 from squill.time import Duration, TimeType
+from squill.wording import shortened
 
 if TYPE_CHECKING:
     from squill.cluster import Cluster
@@ -119,7 +120,7 @@ class ShardedStream:
         *others, fn = arguments or (None,)
         if not callable(fn) or len(others) > 1 or not all(isinstance(other, ShardedStream) for other in others):
             raise PlanError(
-                f"query: it takes a function, or a sharded stream and a function; found {arguments!r}",
+                f"query: it takes a function, or a sharded stream and a function; found {shortened(arguments)}",
                 "query(lambda s: s.count()), or query(other, lambda l, r: l.join(r)).",
             )
         nodes = [self._node]
@@ -183,7 +184,9 @@ class ShardedStream:
         """Put streams together, shard by shard; all on as many shards, with the same columns."""
         for other in others:
             if not isinstance(other, ShardedStream):
-                raise PlanError(f"union: {other!r} is not a sharded stream", "give what a cluster's methods return.")
+                raise PlanError(
+                    f"union: {shortened(other)} is not a sharded stream", "give what a cluster's methods return."
+                )
             self._check_fits(other, "union")
         same_keys = all(other.keys == self._keys for other in others)
         node = union([self._node, *(other.plan for other in others)])
@@ -196,7 +199,7 @@ class ShardedStream:
         if to is None or isinstance(to, int):
             here, layout = self, self._layout if to is None else self._cluster.layout(to, operator)
         elif not hasattr(to, "runtime"):
-            raise PlanError(f"{operator}: to={to!r} is no place", "give a number of shards, or a cluster.")
+            raise PlanError(f"{operator}: to={shortened(to)} is no place", "give a number of shards, or a cluster.")
         else:
             here = self if to is self._cluster else ShardedStream(to, self._elsewhere(to, operator), self._keys)
             layout = to.layout()
@@ -241,7 +244,7 @@ class ShardedStream:
     def subscribe(self, fn: Callable[[pl.DataFrame], object]) -> None:
         """Run the plan and call `fn` with frames of the answer, one per shard that has rows, as shards finish."""
         if not callable(fn):
-            raise PlanError(f"subscribe: {fn!r} is not a function", "subscribe(print)")
+            raise PlanError(f"subscribe: {shortened(fn)} is not a function", "subscribe(print)")
         for frame in self.batches():
             fn(frame)
 
@@ -302,7 +305,8 @@ class ShardedStream:
         given = options.pop("bootstrap", None)
         if given is not None and not isinstance(given, (Dataset, str, os.PathLike)):
             raise PlanError(
-                f"start: bootstrap is {given!r}", "give what to_storage(…, keep_state=True) has returned, or its path."
+                f"start: bootstrap is {shortened(given)}",
+                "give what to_storage(…, keep_state=True) has returned, or its path.",
             )
         find = None if given is None else lambda: self._cluster.stored.found(given, "start: bootstrap")
         return prepare_live(self._ready(), self._cluster.runtime, sink, bootstrap=find, **options)
@@ -377,7 +381,7 @@ class ShardedStream:
         from squill.runtime.store import Wanted
 
         if not isinstance(keep_state, bool):
-            raise PlanError(f"to_storage: keep_state is {keep_state!r}", "use True or False.")
+            raise PlanError(f"to_storage: keep_state is {shortened(keep_state)}", "use True or False.")
         wanted = Wanted(
             node=self._brought(),
             keys=self._keys,

@@ -17,6 +17,7 @@ from squill.plan.pattern import Pattern
 from squill.plan.schema import Schema
 from squill.stream_actions import StreamActions
 from squill.time import Duration, TimeType
+from squill.wording import shortened
 
 __all__ = ["Stream"]
 
@@ -191,7 +192,7 @@ class Stream(StreamActions):
             node = self._other(limit, "clip")
             return self._with(two_inputs.clip(self._node, node, self._on(on, left_on, right_on)))
         if any(item is not None for item in (on, left_on, right_on)):
-            raise PlanError(f"clip: key columns go with a stream, not with {limit!r}", "clip(other, on='k')")
+            raise PlanError(f"clip: key columns go with a stream, not with {shortened(limit)}", "clip(other, on='k')")
         return self._with(lifetime.clip(self._node, limit))
 
     def point_at_end(self) -> Stream:
@@ -416,7 +417,7 @@ class Stream(StreamActions):
     def share(self, fn: Callable[[Stream], Stream]) -> Stream:
         """Return `fn` of this stream: whatever it uses the stream for, the stream is computed once."""
         if not callable(fn):
-            raise PlanError(f"share: {fn!r} cannot be called", "share(lambda s: s.join(s.shift(1), on='k'))")
+            raise PlanError(f"share: {shortened(fn)} cannot be called", "share(lambda s: s.join(s.shift(1), on='k'))")
         result = fn(self)
         if not isinstance(result, Stream):
             raise PlanError(f"share: the function returned {type(result).__name__}, not a Stream", "return s.…")

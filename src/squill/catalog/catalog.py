@@ -15,6 +15,7 @@ from squill.catalog.database import Database
 from squill.catalog.tables import datasets, errors, files, lineage, runs
 from squill.errors import DatasetNotFoundError, PlanError
 from squill.plan.dataset import Dataset
+from squill.wording import shortened
 
 __all__ = [
     "CANCELLED",
@@ -105,7 +106,7 @@ class ErrorRecord:
 def check_name(name: object, operator: str) -> str:
     """Return what can be a dataset's name, or raise."""
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-        raise PlanError(f"{operator}: {name!r} is no name", f"give text of 1 to {LONGEST_NAME} characters.")
+        raise PlanError(f"{operator}: {shortened(name)} is no name", f"give text of 1 to {LONGEST_NAME} characters.")
     return name
 
 

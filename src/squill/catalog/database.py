@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQL
 
 from squill.catalog.tables import METADATA, VERSION, catalog_version
 from squill.errors import ClusterError, PlanError
+from squill.wording import shortened
 
 __all__ = ["Database"]
 
@@ -113,7 +114,7 @@ def _parsed(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
         raise PlanError(
-            f"catalog: {url!r} is no URL of a database",
+            f"catalog: {shortened(url)} is no URL of a database",
             "write sqlite:///folder/catalog.sqlite or postgresql://user:password@host/database.",
         ) from error
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed

@@ -9,6 +9,7 @@ import polars as pl
 
 from squill.errors import UserFunctionError
 from squill.plan.codec import Codec
+from squill.wording import shortened
 
 __all__ = ["decoded", "encode_value", "encoded"]
 
@@ -31,7 +32,7 @@ def encode_value(value: Any, codec: Codec | None) -> Any:
         return value
     if not isinstance(value, codec.type):
         raise UserFunctionError(
-            f"{codec}: {value!r} is {type(value).__name__}, not {codec.type.__name__}",
+            f"{codec}: {shortened(value)} is {type(value).__name__}, not {codec.type.__name__}",
             "the column may hold values of the codec's type and None.",
         )
     result = _call(codec.encode, value, codec)
@@ -45,4 +46,6 @@ def _call(function: Any, value: Any, codec: Codec) -> Any:
         return function(value)
     except Exception as error:
         name = getattr(function, "__name__", repr(function))
-        raise UserFunctionError(f"{codec}: {name} raised {type(error).__name__}: {error} for {value!r}") from error
+        raise UserFunctionError(
+            f"{codec}: {name} raised {type(error).__name__}: {error} for {shortened(value)}"
+        ) from error

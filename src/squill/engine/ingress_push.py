@@ -33,6 +33,7 @@ from squill.errors import InputError, SourceStateError, SquillError
 from squill.plan.nodes import PushSource
 from squill.plan.nodes.sources import KEEP_LATE
 from squill.time import INFINITY, MINUS_INFINITY
+from squill.wording import shortened
 
 __all__ = ["Failure", "Feed", "Listener"]
 
@@ -392,7 +393,8 @@ class Feed:
             # Asking for the abstract Mapping costs a microsecond, asking for a dict nothing.
             if type(row) is not dict and not isinstance(row, Mapping):
                 raise InputError(
-                    f"source {self.node.label!r}: {row!r} is not a row", "give rows as dicts, {'column': value, …}."
+                    f"source {self.node.label!r}: {shortened(row)} is not a row",
+                    "give rows as dicts, {'column': value, …}.",
                 )
             if row.keys() != expected:
                 self._check_names(row)

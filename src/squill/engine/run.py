@@ -25,6 +25,7 @@ from squill.plan.nodes import EventsSource, FileSource, FrameSource, PushSource,
 from squill.plan.nodes.progress import ProgressSource
 from squill.plan.rewrite import rewrite
 from squill.time import INFINITY, MINUS_INFINITY
+from squill.wording import shortened
 
 __all__ = [
     "collect", "collect_events", "drive", "drive_stored", "source_arrivals", "steps", "waits_for_time", "write_file",
@@ -126,7 +127,7 @@ def default_rows(node: Node) -> int:
 def collect(root: Node, *, sort: bool = False, batch_rows: int | None = None) -> pl.DataFrame:
     """Return the whole answer, ordered by start; with `sort` by start, end, then the columns."""
     if batch_rows is not None and (type(batch_rows) is not int or batch_rows < 1):
-        raise PlanError(f"collect: batch_rows is {batch_rows!r}", "give a whole number of at least 1.")
+        raise PlanError(f"collect: batch_rows is {shortened(batch_rows)}", "give a whole number of at least 1.")
     if sort:
         refuse_objects("collect(sort=True)", root)
     node = rewrite(root)

@@ -27,6 +27,7 @@ from squill.runtime.runs import ActiveRun, Runs
 from squill.runtime.staging import check_mode, remove_left_by
 from squill.runtime.store import Wanted, store
 from squill.runtime.ticket import RunTicket
+from squill.wording import shortened
 
 __all__ = ["Datasets"]
 
@@ -138,7 +139,7 @@ class Datasets:
     def search(self, text: str) -> list[Dataset]:
         """Return the datasets whose name holds the text, in any case; when there is none, those of near names."""
         if not isinstance(text, str):
-            raise PlanError(f"search: {text!r} is no text", "give a part of a name.")
+            raise PlanError(f"search: {shortened(text)} is no text", "give a part of a name.")
         found = self.datasets()
         holding = [dataset for dataset in found if text.casefold() in str(dataset.name).casefold()]
         near = get_close_matches(text, [str(dataset.name) for dataset in found], n=5, cutoff=0.5)

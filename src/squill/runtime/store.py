@@ -26,6 +26,7 @@ from squill.runtime.runtime import Runtime
 from squill.runtime.staging import Staging
 from squill.runtime.stored_answer import StoredAnswer, WrittenFile, sync_to_disk
 from squill.runtime.ticket import RunTicket, new_id
+from squill.wording import shortened
 
 __all__ = ["SUFFIXES", "Wanted", "described", "store"]
 
@@ -57,7 +58,7 @@ class Wanted:
 def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> Dataset:
     """Run the plan and write its answer; left by an error, everything is as it was."""
     if wanted.format not in SUFFIXES:
-        raise PlanError(f"{wanted.operator}: format is {wanted.format!r}", 'use "parquet" or "ipc".')
+        raise PlanError(f"{wanted.operator}: format is {shortened(wanted.format)}", 'use "parquet" or "ipc".')
     refuse_unstorable(wanted.node.schema, wanted.operator)
     refuse_progress(wanted)
     node = growing(wanted.node, wanted.operator) if wanted.keep_state else wanted.node
@@ -118,7 +119,7 @@ def refuse_progress(wanted: Wanted) -> None:
         return
     if not isinstance(progress, Assignment):
         raise PlanError(
-            f"{operator}: progress is {progress!r}", "give sq.progress.hashed(…), fractions(…) or the like."
+            f"{operator}: progress is {shortened(progress)}", "give sq.progress.hashed(…), fractions(…) or the like."
         )
     if wanted.format != "parquet":
         raise PlanError(

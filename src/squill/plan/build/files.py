@@ -14,6 +14,7 @@ import polars as pl
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
 from squill.plan.build.locations import folders_below, is_local, matching_files, open_file, read_errors, suffix_of
 from squill.plan.schema import Schema
+from squill.wording import shortened
 
 __all__ = [
     "FORMATS", "TYPED", "FoundFile", "changed_type", "common_type", "compare_columns", "expand_paths",
@@ -48,7 +49,7 @@ def expand_paths(paths: object) -> tuple[FoundFile, ...]:
     given: list[Any] = [paths] if is_one else list(paths)  # type: ignore[call-overload]
     strange = [item for item in given if not isinstance(item, (str, os.PathLike))]
     if strange:
-        raise PlanError(f"scan: {strange[0]!r} is no path", PATHS_HINT)
+        raise PlanError(f"scan: {shortened(strange[0])} is no path", PATHS_HINT)
     if not given:
         raise PlanError("scan: no path is given", PATHS_HINT)
     found: list[FoundFile] = []
@@ -68,7 +69,9 @@ def format_of(files: Sequence[str], given: str | None) -> str:
     """Return the format of the files: the one given, or the one that all their names tell."""
     if given is not None:
         if given not in FORMATS.values():
-            raise PlanError(f"scan: format is {given!r}", f"use one of {', '.join(sorted(set(FORMATS.values())))}.")
+            raise PlanError(
+                f"scan: format is {shortened(given)}", f"use one of {', '.join(sorted(set(FORMATS.values())))}."
+            )
         return given
     # An address may end in options: s3://bucket/a.csv?region=…
     names = [path if is_local(path) else path.partition("?")[0] for path in files]

@@ -22,6 +22,7 @@ from squill.plan.nodes import (
     WithDuration,
 )
 from squill.time import NANOSECONDS, Duration, TimeType
+from squill.wording import shortened
 
 __all__ = [
     "alter_lifetime", "cast_time", "chop", "clip", "extend", "point_at_end", "quantize", "shift", "stitch",
@@ -143,5 +144,5 @@ def cast_time(node: Node, unit: str) -> Node:
             "convert the column to a Datetime before giving it as start=.",
         )
     if unit not in ("ns", "us", "ms", "d") or unit not in NANOSECONDS:
-        raise DurationError(f"cast_time: unit is {unit!r}", 'use "ns", "us", "ms" (Datetime) or "d" (Date).')
+        raise DurationError(f"cast_time: unit is {shortened(unit)}", 'use "ns", "us", "ms" (Datetime) or "d" (Date).')
     return node if time.unit == unit else CastTime(parent=node, unit=unit)

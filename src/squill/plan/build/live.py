@@ -23,6 +23,7 @@ from squill.plan.nodes.tables import TableSource
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.time import Duration, TimeType
+from squill.wording import shortened
 
 __all__ = ["folder_source", "growing", "partitions_source", "pushed_source", "streaming_source"]
 
@@ -41,7 +42,9 @@ def folder_source(
     """Return the rows of files that appear in a folder."""
     text = os.fspath(path)
     if files_per_epoch is not None and (type(files_per_epoch) is not int or files_per_epoch < 1):
-        raise PlanError(f"stream: files_per_epoch is {files_per_epoch!r}", "give a whole number of at least 1.")
+        raise PlanError(
+            f"stream: files_per_epoch is {shortened(files_per_epoch)}", "give a whole number of at least 1."
+        )
     if not Path(text).is_dir():
         raise SourceReadError(f"stream: there is no folder {text!r}", "make it before; files may come later.")
     files = [FoundFile(path, folders_below(text, path)) for path in matching_files(text, FORMATS)]

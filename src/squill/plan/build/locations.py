@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import polars as pl
 
 from squill.errors import PlanError
+from squill.wording import shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,7 @@ def written_path(given: object, operator: str) -> Path:
     PosixPath('/tmp/an answer')
     """
     if not isinstance(given, (str, os.PathLike)):
-        raise PlanError(f"{operator}: {given!r} is no path", 'give that of a folder, such as "out/".')
+        raise PlanError(f"{operator}: {shortened(given)} is no path", 'give that of a folder, such as "out/".')
     text = str(os.fspath(given))
     if is_local(text):
         return Path(text)

@@ -13,6 +13,7 @@ from squill.plan.node import Node
 from squill.plan.schema import Schema
 from squill.runtime.progressive.provenance import ProvenanceOf, rows_like
 from squill.runtime.progressive.store import DIFF, AnswerStore, in_order
+from squill.wording import shortened
 
 __all__ = ["EarlyAnswer"]
 
@@ -84,18 +85,20 @@ class EarlyAnswer:
 
     def _check_is_there(self, row: Mapping[str, Any]) -> None:
         if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
-            raise PlanError(f"provenance: {row!r} is not a row", "give a dict, such as early.frame.row(0, named=True).")
+            raise PlanError(
+                f"provenance: {shortened(row)} is not a row", "give a dict, such as early.frame.row(0, named=True)."
+            )
         shown = Schema(self.frame.schema.items())
         for name in row:
             shown.require(name, "provenance")
             if not _is_a(row[name], shown[name]):
                 raise PlanError(
-                    f"provenance: {name!r} is {row[name]!r}, but the column is {shown[name]}",
+                    f"provenance: {name!r} is {shortened(row[name])}, but the column is {shown[name]}",
                     "give a row as early.frame.rows(named=True) has it.",
                 )
         if not rows_like(self.frame, row).any():
             raise PlanError(
-                f"provenance: the answer has no row {dict(row)!r}", "give one of early.frame.rows(named=True)."
+                f"provenance: the answer has no row {shortened(dict(row))}", "give one of early.frame.rows(named=True)."
             )
 
     def __repr__(self) -> str:

@@ -41,6 +41,7 @@ from squill.runtime.progressive.status import Watch
 from squill.runtime.progressive.store import DIFF
 from squill.runtime.progressive.whole import whole_answer
 from squill.runtime.runtime import Runtime
+from squill.wording import shortened
 
 __all__ = ["start_progressive"]
 
@@ -83,7 +84,7 @@ def start_progressive(
     what else is to be asked of the inputs.
     """
     if not isinstance(ha, bool):
-        raise PlanError(f"progressive: ha is {ha!r}", "give True or False.")
+        raise PlanError(f"progressive: ha is {shortened(ha)}", "give True or False.")
     if runtime is not None:
         runtime.refuse_early(ha=ha)
     checked = checked_until(until)
