@@ -17,7 +17,6 @@ import polars as pl
 from squill import ingest
 from squill.errors import PlanError
 from squill.plan.build import live
-from squill.plan.build.locations import written_path
 from squill.plan.build.movement import checked_shards, split
 from squill.plan.build.refresh import refresh_of
 from squill.plan.build.sources import table_source
@@ -28,6 +27,7 @@ from squill.plan.live import Partitions, Refresh
 from squill.plan.node import Node
 from squill.plan.nodes import Disorder, FileSource, FrameSource
 from squill.plan.nodes.sources import KEEP_LATE
+from squill.plan.paths import written_path
 from squill.plan.rewrite.parallelise import parallelise
 from squill.sharded import ShardedStream
 from squill.stream import Stream
@@ -482,7 +482,7 @@ def resume(
 def _bases(on: Cluster | None, folder: Folder | None) -> list[Path]:
     """Return where folders of runs may be."""
     if folder is not None:
-        return [Path(folder).resolve()]
+        return [written_path(folder, "resume: folder").resolve()]
     place = None if on is None else on.runtime.run_place("")
     return [Path(tempfile.gettempdir())] if place is None else [place.parent]
 

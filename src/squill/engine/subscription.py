@@ -30,6 +30,7 @@ from squill.engine.turns import Turn, inside_a_turn, taking_turns
 from squill.errors import CheckpointError, PlanError, SourceStateError, UserFunctionError
 from squill.plan.node import Node
 from squill.plan.nodes import PushSource
+from squill.plan.paths import path_text
 from squill.plan.rewrite import rewrite
 from squill.wording import shortened
 
@@ -324,9 +325,5 @@ def _check_arguments(fn: object, emit: object, *, speculate: object, timer: obje
         )
 
 
-def _folder(path: object, what: str) -> Path:
-    if not isinstance(path, (str, os.PathLike)):
-        raise CheckpointError(
-            f"{what}: {shortened(path)} is not the path of a folder", 'give a path, such as "checkpoint/".'
-        )
-    return Path(path).absolute()
+def _folder(path: object, operator: str) -> Path:
+    return Path(path_text(path, operator, 'give that of a folder, such as "checkpoint/".', CheckpointError)).absolute()

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from squill.errors import PlanError
-from squill.plan.build.locations import written_path
+from squill.plan.paths import written_path
 from squill.wording import shortened
 
 __all__ = ["SUFFIXES", "Folder", "Table", "folder", "table"]

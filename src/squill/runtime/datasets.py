@@ -13,12 +13,12 @@ import polars as pl
 
 from squill.catalog.catalog import Catalog, Entry, Lineage, check_name
 from squill.errors import ClusterError, DatasetNotFoundError, PlanError, SourceReadError
-from squill.plan.build.locations import written_path
 from squill.plan.build.sources import held_source, stored_as, stored_source
 from squill.plan.dataset import MANIFEST, MEMORY, Dataset, find_dataset, stored_sources
 from squill.plan.fragments import explain_fragments
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Stored
+from squill.plan.paths import written_path
 from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps, loads
 from squill.runtime.memory import FRAME, MemoryFolder, forget_frame, frame_of, hold, is_alive
@@ -260,7 +260,7 @@ class Datasets:
         """Return a dataset that is in storage, by its path or its name."""
         if isinstance(given, Dataset):
             return given
-        there = find_dataset(Path(given))
+        there = find_dataset(given, operator)
         if there is not None:
             return there
         name = os.fspath(given)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
-from squill.plan.build.locations import folders_below, is_local, matching_files, open_file, read_errors, suffix_of
+from squill.plan.build.locations import folders_below, matching_files, open_file, read_errors, suffix_of
+from squill.plan.paths import is_local, path_text, unfit_text
 from squill.plan.schema import Schema
 from squill.wording import shortened
 
@@ -47,20 +48,19 @@ def expand_paths(paths: object) -> tuple[FoundFile, ...]:
     """Return the files that paths, folders and globs stand for, in name order."""
     is_one = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
     given: list[Any] = [paths] if is_one else list(paths)  # type: ignore[call-overload]
-    strange = [item for item in given if not isinstance(item, (str, os.PathLike))]
-    if strange:
-        raise PlanError(f"scan: {shortened(strange[0])} is no path", PATHS_HINT)
     if not given:
         raise PlanError("scan: no path is given", PATHS_HINT)
     found: list[FoundFile] = []
-    for item in given:
-        text = os.fspath(item)
+    for text in [path_text(item, "scan", PATHS_HINT) for item in given]:
         matches = matching_files(text, FORMATS)
         if not matches:
             raise SourceReadError(
                 f"scan: {text!r} matches no file",
                 f"check the path; a folder is searched for files ending in {', '.join(FORMATS)}.",
             )
+        for path in matches:
+            if (wrong := unfit_text(path)) is not None:
+                raise SourceReadError(f"scan: the name of {path!r} cannot be read: {wrong}", "rename the file.")
         found.extend(FoundFile(path, folders_below(text, path)) for path in matches)
     return tuple(found)
 

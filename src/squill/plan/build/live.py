@@ -20,6 +20,7 @@ from squill.plan.node import Node, walk
 from squill.plan.nodes import Disorder, FileSource, FrameSource, PushSource, Source
 from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.tables import TableSource
+from squill.plan.paths import path_text
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.time import Duration, TimeType
@@ -40,7 +41,7 @@ def folder_source(
     **times: Any,
 ) -> LiveSource:
     """Return the rows of files that appear in a folder."""
-    text = os.fspath(path)
+    text = path_text(path, OPERATOR, 'give that of a folder in which files appear, such as "inbox/".')
     if files_per_epoch is not None and (type(files_per_epoch) is not int or files_per_epoch < 1):
         raise PlanError(
             f"stream: files_per_epoch is {shortened(files_per_epoch)}", "give a whole number of at least 1."

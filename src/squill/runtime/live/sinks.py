@@ -19,7 +19,7 @@ import polars as pl
 from squill.engine.arrow_form import arrow_table
 from squill.errors import ClusterError, PlanError, UserFunctionError
 from squill.plan.build.files import read_stored
-from squill.plan.build.locations import written_path
+from squill.plan.paths import written_path
 from squill.plan.sinks import SUFFIXES, Folder, Table
 from squill.runtime.live.orders import OutputOrder
 from squill.runtime.stored_answer import sync_to_disk

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from squill.errors import PlanError
-from squill.plan.build.locations import written_path
 from squill.plan.build.refresh import with_refreshed
 from squill.plan.build.sources import wall_seconds
 from squill.plan.live import WatchedFolder
 from squill.plan.node import Node
 from squill.plan.nodes.live import LiveSource
+from squill.plan.paths import written_path
 from squill.plan.relayout import shards_in
 from squill.runtime.live.bootstrap import Bootstrap, KeptState
 from squill.runtime.live.driver import LiveDriver, plan_as_json

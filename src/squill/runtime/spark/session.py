@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import COMPRESSIONS
-from squill.plan.build.locations import written_path
+from squill.plan.paths import written_path
 from squill.plan.routing import CHANNELS
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.runtime import SparkRuntime
