@@ -458,6 +458,8 @@ def resume(
     """
     from squill.runtime.resume import answer_of_finished, check_alone, find_folder, taken
 
+    if not isinstance(run_id, str):
+        raise PlanError(f"resume: {shortened(run_id)} is no id of a run", "cluster.runs() lists them.")
     if on is not None and not checked_cluster(on, "resume").runtime.can_go_on:
         raise PlanError(f"resume: on={on!r} is a cluster of threads", "give what sq.spark(…) returns.")
     url, default = _catalog_place(warehouse, catalog)

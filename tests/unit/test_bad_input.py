@@ -553,6 +553,9 @@ CASES: dict[str, Callable[[], object]] = {
     "progressive_changes_named_diff": lambda: (
         next(sq.from_frame({"diff": [1]}).progressive(sq.progress.rows(1))).changes
     ),
+    "resume_of_a_number": lambda: sq.resume(3),  # type: ignore[arg-type]
+    "resume_in_a_number": lambda: sq.resume("x", folder=3),  # type: ignore[arg-type]
+    "show_on_a_number": lambda: table().progressive(sq.progress.rows(1)).show(console=3),  # type: ignore[arg-type]
     "union_with_a_frame": lambda: stream().union(pl.DataFrame({"x": range(99)})),  # type: ignore[arg-type]
     "shards_united_with_a_frame": lambda: sharded().union(pl.DataFrame({"x": range(99)})),  # type: ignore[arg-type]
     "query_over_a_frame": lambda: sharded().query(pl.DataFrame({"x": range(99)}), print),  # type: ignore[call-overload]
