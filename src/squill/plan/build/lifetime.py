@@ -80,7 +80,7 @@ def alter_lifetime(node: Node, start: pl.Expr | None, duration: Duration | pl.Ex
     if TimeType.of(expression.dtype) != time:
         raise TimeTypeError(
             f"alter_lifetime: the new start is {expression.dtype}, this stream's time is {time}",
-            "keep the type, or use cast_time(…).",
+            f"keep the type{'' if time.is_integer else '; .cast_time(…) afterwards counts in another unit'}.",
         )
     return AlterLifetime(parent=node, start=expression, duration=_duration(node, duration, "alter_lifetime"))
 
