@@ -208,7 +208,12 @@ def unreadable_hint(file_format: str) -> str:
 
 
 def unreadable(path: str, file_format: str, error: Exception) -> SourceReadError:
-    """Return the error for a file that cannot be read."""
+    """Return the error for a file that cannot be read, or is not there any more."""
+    if isinstance(error, FileNotFoundError) or (is_local(path) and not Path(path).exists()):
+        return SourceReadError(
+            f"scan: {path!r} is gone, or not seen from this machine; it was there when the query was made",
+            "put it back, or make the query again; on a cluster all machines must see the files.",
+        )
     return SourceReadError(
         f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
     )
