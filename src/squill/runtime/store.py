@@ -14,7 +14,8 @@ from squill.plan.assignment import STEP, Assignment, Stratified
 from squill.plan.build.live import growing
 from squill.plan.dataset import MANIFEST, STATE, STORAGE, Dataset, ShardFile
 from squill.plan.fragments import explain_fragments, fragments_of
-from squill.plan.node import Node
+from squill.plan.node import Node, walk
+from squill.plan.nodes import Source
 from squill.plan.placement import layout_of, placement_of
 from squill.plan.schema import Schema
 from squill.plan.storable import refuse_unstorable
@@ -75,6 +76,7 @@ def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> 
                     format=wanted.format,
                     progress=wanted.progress,
                     shards=layout_of(node).shards,
+                    inputs=tuple(dict.fromkeys(item.label for item in walk(node) if isinstance(item, Source))),
                 )
                 receipts = runtime.run(fragments_of(node), answer, bar, ticket=ticket)
         dataset = described(wanted, str(staging.target), receipts)
