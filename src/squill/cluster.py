@@ -32,7 +32,7 @@ from squill.plan.rewrite.parallelise import parallelise
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.time import Duration
-from squill.wording import shortened
+from squill.wording import kind_of, shortened
 
 if TYPE_CHECKING:
     from squill.catalog import Catalog, RunRecord
@@ -318,7 +318,9 @@ class Cluster:
     def sharded(self, stream: Stream, operator: str = "sharded") -> ShardedStream:
         """Return an ordinary query as one over the shards of this cluster, with the movements that it needs."""
         if not isinstance(stream, Stream):
-            raise PlanError(f"{operator}: {type(stream).__name__} is not a Stream", "give sq.scan(…).where(…) ")
+            raise PlanError(
+                f"{operator}: {kind_of(stream)} is not a Stream", "give a query, such as sq.scan(…).where(…)."
+            )
         return ShardedStream(self, self.spread(stream._outside()))
 
     def spread(self, node: Node, *, sums_up_steps: bool = True) -> Node:

@@ -24,7 +24,7 @@ from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.stream import Stream
 from squill.time import Duration, TimeType
-from squill.wording import shortened
+from squill.wording import kind_of, shortened
 
 if TYPE_CHECKING:
     from squill.cluster import Cluster
@@ -444,7 +444,7 @@ def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) 
     _check_takes(fn, len(nodes))
     result = fn(*(Stream(node, keys, group) for node in nodes))
     if not isinstance(result, Stream):
-        raise PlanError(f"query: the function returned {type(result).__name__}, not a Stream", "return s.…")
+        raise PlanError(f"query: the function returned {kind_of(result)}, not a Stream", "return s.…")
     if result._group is not group:
         raise PlanError(
             "query: the function returned a stream that is not made from its argument",

@@ -17,7 +17,7 @@ from squill.plan.pattern import Pattern
 from squill.plan.schema import Schema
 from squill.stream_actions import StreamActions
 from squill.time import Duration, TimeType
-from squill.wording import shortened
+from squill.wording import kind_of, shortened
 
 __all__ = ["Stream"]
 
@@ -275,7 +275,7 @@ class Stream(StreamActions):
         group = object()
         result = fn(Stream(node, names, group))
         if not isinstance(result, Stream):
-            raise PlanError(f"group_apply: the function returned {type(result).__name__}, not a Stream", "return g.…")
+            raise PlanError(f"group_apply: the function returned {kind_of(result)}, not a Stream", "return g.…")
         if result._group is not group:
             raise PlanError(
                 "group_apply: the function returned a stream that is not made from its argument",
@@ -420,12 +420,12 @@ class Stream(StreamActions):
             raise PlanError(f"share: {shortened(fn)} cannot be called", "share(lambda s: s.join(s.shift(1), on='k'))")
         result = fn(self)
         if not isinstance(result, Stream):
-            raise PlanError(f"share: the function returned {type(result).__name__}, not a Stream", "return s.…")
+            raise PlanError(f"share: the function returned {kind_of(result)}, not a Stream", "return s.…")
         return result
 
     def _other(self, other: object, operator: str) -> Node:
         if not isinstance(other, Stream):
-            raise PlanError(f"{operator}: {type(other).__name__} is not a Stream", "wrap it with sq.from_frame(…).")
+            raise PlanError(f"{operator}: {kind_of(other)} is not a Stream", "wrap it with sq.from_frame(…).")
         if other._group is not self._group:
             raise PlanError(f"{operator}: the other stream comes from outside this group", "use the argument only.")
         return other._node

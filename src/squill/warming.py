@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from squill.errors import PlanError
 from squill.stream import Stream
-from squill.wording import shortened
+from squill.wording import articled, shortened
 
 __all__ = ["warm"]
 
@@ -28,7 +28,7 @@ def warm(*streams: Stream, processes: int | None = None) -> float:
     for item in streams:
         if not isinstance(item, Stream):
             raise PlanError(
-                f"warm: {shortened(item)} is {type(item).__name__}, not a stream", "sq.warm(stream.count())"
+                f"warm: {shortened(item)} is {articled(type(item).__name__)}, not a stream", "sq.warm(stream.count())"
             )
     from squill.engine.warm import warm as compile_ahead
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 
-__all__ = ["articled", "shortened"]
+__all__ = ["articled", "kind_of", "shortened"]
 
 LONGEST = 300
 """Characters of a value in a message; a path is shown whole, a table is not."""
@@ -15,10 +15,21 @@ def articled(noun: str) -> str:
 
     Examples
     --------
-    >>> articled("frame"), articled("events_source")
-    ('a frame', 'an events_source')
+    >>> articled("frame"), articled("events source")
+    ('a frame', 'an events source')
     """
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is, in place of the value.
+
+    Examples
+    --------
+    >>> kind_of(5), kind_of([1, 2]), kind_of(None)
+    ('an int', 'a list', 'None')
+    """
+    return "None" if value is None else articled(type(value).__name__)
 
 
 def shortened(value: object) -> str:
@@ -56,12 +67,12 @@ class _Shortener(reprlib.Repr):
     def repr_instance(self, value: object, level: int) -> str:
         shape = getattr(value, "shape", None)
         if isinstance(shape, tuple) and shape:  # that of one number of numpy's is empty
-            return f"{articled(type(value).__name__)} of shape {shape}"
+            return f"{kind_of(value)} of shape {shape}"
         try:
             text = repr(value)
         except Exception:  # noqa: BLE001  (whatever a user's class does wrong, it is not the mistake to be told of)
-            return articled(type(value).__name__)
-        return articled(type(value).__name__) if "\n" in text else text
+            return kind_of(value)
+        return kind_of(value) if "\n" in text else text
 
 
 _SHORTENER = _Shortener()

@@ -553,6 +553,7 @@ CASES: dict[str, Callable[[], object]] = {
     "progressive_changes_named_diff": lambda: (
         next(sq.from_frame({"diff": [1]}).progressive(sq.progress.rows(1))).changes
     ),
+    "progressive_over_events": lambda: sq.from_events([sq.point(1, x=1)]).progressive(sq.progress.rows(1)),
     "resume_of_a_number": lambda: sq.resume(3),  # type: ignore[arg-type]
     "resume_in_a_number": lambda: sq.resume("x", folder=3),  # type: ignore[arg-type]
     "show_on_a_number": lambda: table().progressive(sq.progress.rows(1)).show(console=3),  # type: ignore[arg-type]

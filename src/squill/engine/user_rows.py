@@ -20,7 +20,7 @@ from squill.errors import SquillError, UserFunctionError
 from squill.plan.nodes import SnapshotApply, UserOperator
 from squill.plan.nodes.user import INTERVAL
 from squill.time import INFINITY, MINUS_INFINITY, TimeType
-from squill.wording import shortened
+from squill.wording import kind_of, shortened
 
 __all__ = ["UserRows"]
 
@@ -66,7 +66,7 @@ class UserRows:
         else:
             for row in returned:
                 if type(row) is not dict and not isinstance(row, Mapping):
-                    raise self._code.wrong(f"returned a row that is {type(row).__name__}, not a dict", call)
+                    raise self._code.wrong(f"returned a row that is {kind_of(row)}, not a dict", call)
                 self._add_row(row, call)
         return self._count - before
 

@@ -18,7 +18,7 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan.expressions import Expression, IntoExpression, Scope, bind_one, bind_predicate
 from squill.plan.schema import Schema
-from squill.wording import shortened
+from squill.wording import articled, shortened
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
@@ -171,7 +171,8 @@ def _operand(other: object) -> pl.Expr:
         )
     if other is not None and not isinstance(other, CONSTANTS):
         raise PlanError(
-            f"aggregate: {shortened(other)} is {type(other).__name__}; arithmetic takes aggregates and constants",
+            f"aggregate: {shortened(other)} is {articled(type(other).__name__)}; "
+            "arithmetic takes aggregates and constants",
             "write sq.sum('x') / sq.count() or sq.sum('x') * 2.",
         )
     return pl.lit(other)

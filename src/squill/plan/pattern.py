@@ -27,7 +27,7 @@ from typing import Any
 import polars as pl
 
 from squill.errors import PlanError
-from squill.wording import shortened
+from squill.wording import articled, shortened
 
 __all__ = ["Pattern", "alt", "any", "none", "one", "opt", "plus", "seq", "star"]
 
@@ -176,6 +176,6 @@ def as_pattern(given: object, operator: str) -> Pattern:
     if isinstance(given, pl.Expr):
         return one(given)
     raise PlanError(
-        f"{operator}: {shortened(given)} is {type(given).__name__}, not a pattern",
+        f"{operator}: {shortened(given)} is {articled(type(given).__name__)}, not a pattern",
         "build one with sq.pattern.one, any, none, seq, alt, star, plus and opt.",
     )

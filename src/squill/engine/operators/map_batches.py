@@ -13,7 +13,7 @@ from squill.engine.codecs import decoded, encode_value, encoded
 from squill.engine.operator import EDGES, Operator, register
 from squill.errors import UserFunctionError
 from squill.plan.nodes import MapBatches
-from squill.wording import shortened
+from squill.wording import kind_of, shortened
 
 __all__ = ["MapBatchesOperator"]
 
@@ -42,7 +42,7 @@ class MapBatchesOperator(Operator):
         except Exception as error:
             raise self._failed(error, frame) from error
         if not isinstance(result, pl.DataFrame):
-            raise self._wrong(f"it returned {type(result).__name__}, not a Polars frame", frame)
+            raise self._wrong(f"it returned {kind_of(result)}, not a Polars frame", frame)
         if result.height != len(batch):
             raise self._wrong(f"it returned {result.height} rows for {len(batch)}", frame)
         return batch.with_columns(self._checked(result, frame, batch))

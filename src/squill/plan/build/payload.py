@@ -13,7 +13,7 @@ from squill.plan.expressions import Expression, bind, bind_predicate, column
 from squill.plan.node import Node
 from squill.plan.nodes import MapBatches, Select, SelectMany, Where
 from squill.plan.schema import Schema, require_type
-from squill.wording import shortened
+from squill.wording import articled, shortened
 
 __all__ = [
     "drop", "map_batches", "project", "rename", "returned_columns", "select", "select_many", "where", "with_columns",
@@ -61,7 +61,9 @@ def with_columns(node: Node, keys: Sequence[str], expressions: Sequence[object],
 def drop(node: Node, keys: Sequence[str], names: Sequence[str]) -> Node:
     for name in names:
         if not isinstance(name, str):
-            raise PlanError(f"drop: {shortened(name)} is {type(name).__name__}, not a column's name", "drop('a', 'b')")
+            raise PlanError(
+                f"drop: {shortened(name)} is {articled(type(name).__name__)}, not a column's name", "drop('a', 'b')"
+            )
         node.schema.require(name, "drop")
         if name in keys:
             raise PlanError(f"drop: {name!r} is a key of this group", "drop it after the group.")

@@ -20,7 +20,7 @@ from squill.plan.nodes.tables import TableSource
 from squill.plan.placement import placement_of
 from squill.plan.rebuild import rebuild
 from squill.plan.routing import HashRouting, RoundRobinRouting
-from squill.wording import shortened
+from squill.wording import articled, shortened
 
 __all__ = ["ProgressInput", "check_coarsen", "inputs_of", "over_progress", "placed_again"]
 
@@ -81,7 +81,8 @@ def inputs_of(root: Node, given: Any) -> list[ProgressInput]:
 def _check_stored(source: Source) -> None:
     if not isinstance(source, (FrameSource, FileSource)):
         raise UnsupportedOperatorError(
-            f"progressive: the input {source.label!r} is a {source.name}, which has no rows to take in another order",
+            f"progressive: the input {source.label!r} is {articled(source.name.replace('_', ' '))}, which has no rows "
+            "to take in another order",
             "give frames or files: sq.from_frame(…), sq.scan(…).",
         )
     if isinstance(source, TableSource):

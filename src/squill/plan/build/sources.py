@@ -21,7 +21,7 @@ from squill.plan.nodes.tables import ElsewhereSource, TableSource
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
-from squill.wording import shortened
+from squill.wording import kind_of, shortened
 
 __all__ = [
     "FORMATS", "at_least_zero", "brought_source", "elsewhere_source", "file_source", "frame_source", "held_source",
@@ -48,7 +48,7 @@ def to_frame(data: Any, operator: str) -> pl.DataFrame:
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise PlanError(f"{operator}: the data cannot be read as a table: {error}", "check the columns.") from error
     raise PlanError(
-        f"{operator}: {type(data).__name__} is not a table",
+        f"{operator}: {kind_of(data)} is not a table",
         "give a Polars, Arrow or pandas frame, a dict of columns, or anything with the Arrow C stream.",
     )
 

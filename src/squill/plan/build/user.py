@@ -18,7 +18,7 @@ from squill.plan.build.payload import returned_columns
 from squill.plan.node import Node
 from squill.plan.nodes import SnapshotApply, UserOperator
 from squill.plan.nodes.user import LIFETIMES, POINT
-from squill.wording import shortened
+from squill.wording import kind_of, shortened
 
 __all__ = ["operator", "snapshot_apply"]
 
@@ -170,7 +170,7 @@ def _inferred(node: Node, function: Callable[..., Any], what: str) -> Mapping[st
         ) from error
     if not isinstance(returned, pl.DataFrame):
         raise PlanError(
-            f"{what}: called with no rows, to learn its columns, it returned {type(returned).__name__}, not a frame",
+            f"{what}: called with no rows, to learn its columns, it returned {kind_of(returned)}, not a frame",
             hint,
         )
     # An object column that comes back is the one that went in, with its codec.

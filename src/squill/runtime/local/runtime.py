@@ -26,7 +26,7 @@ from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.splits import splits_of_fragment
 from squill.runtime.ticket import RunTicket
-from squill.wording import shortened
+from squill.wording import kind_of, shortened
 
 if TYPE_CHECKING:
     from squill.plan.nodes.live import LiveSource
@@ -148,7 +148,7 @@ class LocalRuntime:
 
     def stream_columns(self, table: Any) -> Schema:
         raise PlanError(
-            f"stream: {type(table).__name__} is no live source of this cluster",
+            f"stream: {kind_of(table)} is no live source of this cluster",
             "give the path of a folder, sq.partitions(…) or a pushed sq.source(…).",
         )
 
