@@ -18,6 +18,7 @@ from squill import ingest
 from squill.errors import PlanError
 from squill.plan.build import live
 from squill.plan.build.movement import checked_shards, split
+from squill.plan.build.names import with_free_names
 from squill.plan.build.refresh import refresh_of
 from squill.plan.build.sources import table_source
 from squill.plan.events import throw
@@ -184,7 +185,7 @@ class Cluster:
         """
         columns = self._runtime.table_columns(table)
         node = table_source(table, columns, start, end, lifetime, name, keep_time=keep_time)
-        return ShardedStream(self, split(node, self.layout(shards, "from_spark")))
+        return ShardedStream(self, split(with_free_names(node), self.layout(shards, "from_spark")))
 
     def stream(
         self,
@@ -235,7 +236,7 @@ class Cluster:
         else:
             columns = self._runtime.stream_columns(source)
             node = live.streaming_source(source, columns, name=name, **times)
-        return ShardedStream(self, split(node, self.layout(shards, "stream")))
+        return ShardedStream(self, split(with_free_names(node), self.layout(shards, "stream")))
 
     def check(self) -> str:
         """Look at what the executors have; return it as text, or raise with what is to be installed there."""

@@ -13,6 +13,7 @@ from squill.errors import PlanError
 from squill.plan.build import movement
 from squill.plan.build.aggregation import keys_first, union
 from squill.plan.build.meeting import check_keys_alike, meeting
+from squill.plan.build.names import with_free_names
 from squill.plan.build.sources import brought_source, elsewhere_source
 from squill.plan.dataset import Dataset, stored_sources
 from squill.plan.fragments import fragments_of
@@ -67,7 +68,7 @@ class ShardedStream:
 
     def __init__(self, cluster: Cluster, node: Node, keys: tuple[str, ...] = ()) -> None:
         self._cluster = cluster
-        self._node = node
+        self._node = with_free_names(node)
         self._keys = keys
         self._layout = layout_of(node)
 

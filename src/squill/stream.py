@@ -11,6 +11,7 @@ from squill.errors import PlanError
 from squill.plan import functions
 from squill.plan.aggregates import AggregateExpr
 from squill.plan.build import aggregation, lifetime, pairs, patterns, payload, two_inputs, user, windows
+from squill.plan.build.names import with_free_names
 from squill.plan.expressions import IntoExpression
 from squill.plan.node import Node
 from squill.plan.pattern import Pattern
@@ -49,7 +50,7 @@ class Stream(StreamActions):
     __slots__ = ("_group", "_keys", "_node")
 
     def __init__(self, node: Node, keys: Sequence[str] = (), group: object | None = None) -> None:
-        self._node = node
+        self._node = with_free_names(node)
         self._keys = tuple(keys)
         self._group = group
 
