@@ -35,6 +35,7 @@ from squill.plan import functions
 from squill.plan.aggregates import AggregateExpr
 from squill.plan.confidence import ConfidenceExpr
 from squill.plan.expressions import IntoExpression
+from squill.wording import shortened
 
 __all__ = ["count", "mean", "quantile", "ratio", "sum"]
 
@@ -89,7 +90,7 @@ def quantile(
     are not. It supposes that how many rows a hashed value has says nothing about their `x`.
     """
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 < p < 1:
-        raise PlanError(f"sq.ci.quantile: p is {p!r}; it must lie between 0 and 1", "0.5 is the median.")
+        raise PlanError(f"sq.ci.quantile: p is {shortened(p)}; it must lie between 0 and 1", "0.5 is the median.")
     parts = functions.percentile(x, p, where=where), functions.count_not_null(x, where=where)
     return _interval("quantile", parts, parts[0].expr.cast(pl.Float64), level, uniform, float(p))
 
@@ -108,8 +109,9 @@ def _interval(
 ) -> AggregateExpr:
     if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level <= HIGHEST_LEVEL:
         raise PlanError(
-            f"sq.ci.{kind}: level is {level!r}; it must lie between 0 and 1, at most 1 - 1e-12", "0.95 is usual."
+            f"sq.ci.{kind}: level is {shortened(level)}; it must lie between 0 and 1, at most 1 - 1e-12",
+            "0.95 is usual.",
         )
     if not isinstance(uniform, bool):
-        raise PlanError(f"sq.ci.{kind}: uniform is {uniform!r}, not True or False", "write uniform=True.")
+        raise PlanError(f"sq.ci.{kind}: uniform is {shortened(uniform)}, not True or False", "write uniform=True.")
     return ConfidenceExpr(kind, parts, estimate, level=float(level), uniform=uniform, p=p)

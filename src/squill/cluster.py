@@ -17,8 +17,8 @@ import polars as pl
 from squill import ingest
 from squill.errors import PlanError
 from squill.plan.build import live
-from squill.plan.build.locations import written_path
 from squill.plan.build.movement import checked_shards, split
+from squill.plan.build.names import with_free_names
 from squill.plan.build.refresh import refresh_of
 from squill.plan.build.sources import table_source
 from squill.plan.events import throw
@@ -28,10 +28,12 @@ from squill.plan.live import Partitions, Refresh
 from squill.plan.node import Node
 from squill.plan.nodes import Disorder, FileSource, FrameSource
 from squill.plan.nodes.sources import KEEP_LATE
+from squill.plan.paths import written_path
 from squill.plan.rewrite.parallelise import parallelise
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.time import Duration
+from squill.wording import kind_of, shortened
 
 if TYPE_CHECKING:
     from squill.catalog import Catalog, RunRecord
@@ -183,7 +185,7 @@ class Cluster:
         """
         columns = self._runtime.table_columns(table)
         node = table_source(table, columns, start, end, lifetime, name, keep_time=keep_time)
-        return ShardedStream(self, split(node, self.layout(shards, "from_spark")))
+        return ShardedStream(self, split(with_free_names(node), self.layout(shards, "from_spark")))
 
     def stream(
         self,
@@ -234,7 +236,7 @@ class Cluster:
         else:
             columns = self._runtime.stream_columns(source)
             node = live.streaming_source(source, columns, name=name, **times)
-        return ShardedStream(self, split(node, self.layout(shards, "stream")))
+        return ShardedStream(self, split(with_free_names(node), self.layout(shards, "stream")))
 
     def check(self) -> str:
         """Look at what the executors have; return it as text, or raise with what is to be installed there."""
@@ -317,7 +319,9 @@ class Cluster:
     def sharded(self, stream: Stream, operator: str = "sharded") -> ShardedStream:
         """Return an ordinary query as one over the shards of this cluster, with the movements that it needs."""
         if not isinstance(stream, Stream):
-            raise PlanError(f"{operator}: {type(stream).__name__} is not a Stream", "give sq.scan(…).where(…) ")
+            raise PlanError(
+                f"{operator}: {kind_of(stream)} is not a Stream", "give a query, such as sq.scan(…).where(…)."
+            )
         return ShardedStream(self, self.spread(stream._outside()))
 
     def spread(self, node: Node, *, sums_up_steps: bool = True) -> Node:
@@ -366,7 +370,9 @@ class Cluster:
 
 def checked_cluster(given: object, operator: str) -> Cluster:
     if not isinstance(given, Cluster):
-        raise PlanError(f"{operator}: on={given!r} is not a cluster", "give what sq.local(…) or sq.spark(…) returns.")
+        raise PlanError(
+            f"{operator}: on={shortened(given)} is not a cluster", "give what sq.local(…) or sq.spark(…) returns."
+        )
     return given
 
 
@@ -455,6 +461,8 @@ def resume(
     """
     from squill.runtime.resume import answer_of_finished, check_alone, find_folder, taken
 
+    if not isinstance(run_id, str):
+        raise PlanError(f"resume: {shortened(run_id)} is no id of a run", "cluster.runs() lists them.")
     if on is not None and not checked_cluster(on, "resume").runtime.can_go_on:
         raise PlanError(f"resume: on={on!r} is a cluster of threads", "give what sq.spark(…) returns.")
     url, default = _catalog_place(warehouse, catalog)
@@ -479,7 +487,7 @@ def resume(
 def _bases(on: Cluster | None, folder: Folder | None) -> list[Path]:
     """Return where folders of runs may be."""
     if folder is not None:
-        return [Path(folder).resolve()]
+        return [written_path(folder, "resume: folder").resolve()]
     place = None if on is None else on.runtime.run_place("")
     return [Path(tempfile.gettempdir())] if place is None else [place.parent]
 

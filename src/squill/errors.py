@@ -36,6 +36,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from squill.wording import shortened
+
 __all__ = [
     "BudgetExceededError",
     "CheckpointError",
@@ -110,7 +112,9 @@ class DatasetNotFoundError(PlanError, KeyError):
         near = difflib.get_close_matches(str(name), present, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "cluster.datasets() lists them all."
         shown = ", ".join(present[:LISTED_NAMES]) + (", …" if len(present) > LISTED_NAMES else "")
-        super().__init__(f"{operator}: there is no dataset {name!r}; the datasets are: {shown or 'none'}", hint)
+        super().__init__(
+            f"{operator}: there is no dataset {shortened(name)}; the datasets are: {shown or 'none'}", hint
+        )
         self.args = (operator, name, present)
 
 
@@ -124,7 +128,7 @@ class RunNotFoundError(PlanError, KeyError):
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else listed
         shown = ", ".join(present[:LISTED_NAMES]) + (", …" if len(present) > LISTED_NAMES else "")
         super().__init__(
-            f"{operator}: there is no run {run_id!r}; those that have not ended are: {shown or 'none'}", hint
+            f"{operator}: there is no run {shortened(run_id)}; those that have not ended are: {shown or 'none'}", hint
         )
         self.args = (operator, run_id, present)
 

@@ -23,6 +23,7 @@ from squill.plan.assignment import (
     names_of,
     whole,
 )
+from squill.wording import shortened
 
 __all__ = ["Assignment", "at_start", "columns", "exponential", "fractions", "hashed", "rows", "stratified"]
 
@@ -47,7 +48,7 @@ def exponential(first: int, ratio: float) -> Assignment:
     """
     whole(first, 1, "progress.exponential: first", "")
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 1 <= ratio <= sys.float_info.max:
-        raise PlanError(f"progress.exponential: ratio is {ratio!r}", "give a number of at least 1, such as 2.")
+        raise PlanError(f"progress.exponential: ratio is {shortened(ratio)}", "give a number of at least 1, such as 2.")
     return Exponential(first, float(ratio))
 
 
@@ -93,17 +94,19 @@ def columns(
     [[(7, 2)], [(7, 2), (9, 1)]]
     """
     if not isinstance(start, str):
-        raise PlanError(f"progress.columns: start={start!r} does not name a column", "give a name.")
+        raise PlanError(f"progress.columns: start={shortened(start)} does not name a column", "give a name.")
     if start == end:
         raise PlanError(
             f"progress.columns: {start!r} is both the start and the end, so that no row is ever there",
             "leave the end out for rows that stay, or name another column.",
         )
     if end is not None and not isinstance(end, str):
-        raise PlanError(f"progress.columns: end={end!r} does not name a column", "give a name, or leave it out.")
+        raise PlanError(
+            f"progress.columns: end={shortened(end)} does not name a column", "give a name, or leave it out."
+        )
     if end is not None and together is not None:
         raise PlanError(
-            f"progress.columns: together={together!r} beside end={end!r}",
+            f"progress.columns: together={shortened(together)} beside end={shortened(end)}",
             "rows that leave again are needed until they do: leave one of the two out.",
         )
     return Columns(start, end, together=_together(together, "progress.columns", trust), trust=trust)
@@ -111,5 +114,5 @@ def columns(
 
 def _together(given: object, operator: str, trust: object) -> tuple[str, ...]:
     if not isinstance(trust, bool):
-        raise PlanError(f"{operator}: trust is {trust!r}", "give True or False.")
+        raise PlanError(f"{operator}: trust is {shortened(trust)}", "give True or False.")
     return () if given is None else names_of(given, f"{operator}: together")

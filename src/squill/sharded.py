@@ -13,6 +13,7 @@ from squill.errors import PlanError
 from squill.plan.build import movement
 from squill.plan.build.aggregation import keys_first, union
 from squill.plan.build.meeting import check_keys_alike, meeting
+from squill.plan.build.names import with_free_names
 from squill.plan.build.sources import brought_source, elsewhere_source
 from squill.plan.dataset import Dataset, stored_sources
 from squill.plan.fragments import fragments_of
@@ -24,6 +25,7 @@ from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.stream import Stream
 from squill.time import Duration, TimeType
+from squill.wording import kind_of, shortened
 
 if TYPE_CHECKING:
     from squill.cluster import Cluster
@@ -66,7 +68,7 @@ class ShardedStream:
 
     def __init__(self, cluster: Cluster, node: Node, keys: tuple[str, ...] = ()) -> None:
         self._cluster = cluster
-        self._node = node
+        self._node = with_free_names(node)
         self._keys = keys
         self._layout = layout_of(node)
 
@@ -119,7 +121,7 @@ class ShardedStream:
         *others, fn = arguments or (None,)
         if not callable(fn) or len(others) > 1 or not all(isinstance(other, ShardedStream) for other in others):
             raise PlanError(
-                f"query: it takes a function, or a sharded stream and a function; found {arguments!r}",
+                f"query: it takes a function, or a sharded stream and a function; found {shortened(arguments)}",
                 "query(lambda s: s.count()), or query(other, lambda l, r: l.join(r)).",
             )
         nodes = [self._node]
@@ -183,7 +185,9 @@ class ShardedStream:
         """Put streams together, shard by shard; all on as many shards, with the same columns."""
         for other in others:
             if not isinstance(other, ShardedStream):
-                raise PlanError(f"union: {other!r} is not a sharded stream", "give what a cluster's methods return.")
+                raise PlanError(
+                    f"union: {shortened(other)} is not a sharded stream", "give what a cluster's methods return."
+                )
             self._check_fits(other, "union")
         same_keys = all(other.keys == self._keys for other in others)
         node = union([self._node, *(other.plan for other in others)])
@@ -196,7 +200,7 @@ class ShardedStream:
         if to is None or isinstance(to, int):
             here, layout = self, self._layout if to is None else self._cluster.layout(to, operator)
         elif not hasattr(to, "runtime"):
-            raise PlanError(f"{operator}: to={to!r} is no place", "give a number of shards, or a cluster.")
+            raise PlanError(f"{operator}: to={shortened(to)} is no place", "give a number of shards, or a cluster.")
         else:
             here = self if to is self._cluster else ShardedStream(to, self._elsewhere(to, operator), self._keys)
             layout = to.layout()
@@ -241,7 +245,7 @@ class ShardedStream:
     def subscribe(self, fn: Callable[[pl.DataFrame], object]) -> None:
         """Run the plan and call `fn` with frames of the answer, one per shard that has rows, as shards finish."""
         if not callable(fn):
-            raise PlanError(f"subscribe: {fn!r} is not a function", "subscribe(print)")
+            raise PlanError(f"subscribe: {shortened(fn)} is not a function", "subscribe(print)")
         for frame in self.batches():
             fn(frame)
 
@@ -302,7 +306,8 @@ class ShardedStream:
         given = options.pop("bootstrap", None)
         if given is not None and not isinstance(given, (Dataset, str, os.PathLike)):
             raise PlanError(
-                f"start: bootstrap is {given!r}", "give what to_storage(…, keep_state=True) has returned, or its path."
+                f"start: bootstrap is {shortened(given)}",
+                "give what to_storage(…, keep_state=True) has returned, or its path.",
             )
         find = None if given is None else lambda: self._cluster.stored.found(given, "start: bootstrap")
         return prepare_live(self._ready(), self._cluster.runtime, sink, bootstrap=find, **options)
@@ -377,7 +382,7 @@ class ShardedStream:
         from squill.runtime.store import Wanted
 
         if not isinstance(keep_state, bool):
-            raise PlanError(f"to_storage: keep_state is {keep_state!r}", "use True or False.")
+            raise PlanError(f"to_storage: keep_state is {shortened(keep_state)}", "use True or False.")
         wanted = Wanted(
             node=self._brought(),
             keys=self._keys,
@@ -440,7 +445,7 @@ def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) 
     _check_takes(fn, len(nodes))
     result = fn(*(Stream(node, keys, group) for node in nodes))
     if not isinstance(result, Stream):
-        raise PlanError(f"query: the function returned {type(result).__name__}, not a Stream", "return s.…")
+        raise PlanError(f"query: the function returned {kind_of(result)}, not a Stream", "return s.…")
     if result._group is not group:
         raise PlanError(
             "query: the function returned a stream that is not made from its argument",

@@ -11,12 +11,14 @@ from squill.errors import PlanError
 from squill.plan import functions
 from squill.plan.aggregates import AggregateExpr
 from squill.plan.build import aggregation, lifetime, pairs, patterns, payload, two_inputs, user, windows
+from squill.plan.build.names import with_free_names
 from squill.plan.expressions import IntoExpression
 from squill.plan.node import Node
 from squill.plan.pattern import Pattern
 from squill.plan.schema import Schema
 from squill.stream_actions import StreamActions
 from squill.time import Duration, TimeType
+from squill.wording import kind_of, shortened
 
 __all__ = ["Stream"]
 
@@ -48,7 +50,7 @@ class Stream(StreamActions):
     __slots__ = ("_group", "_keys", "_node")
 
     def __init__(self, node: Node, keys: Sequence[str] = (), group: object | None = None) -> None:
-        self._node = node
+        self._node = with_free_names(node)
         self._keys = tuple(keys)
         self._group = group
 
@@ -191,7 +193,7 @@ class Stream(StreamActions):
             node = self._other(limit, "clip")
             return self._with(two_inputs.clip(self._node, node, self._on(on, left_on, right_on)))
         if any(item is not None for item in (on, left_on, right_on)):
-            raise PlanError(f"clip: key columns go with a stream, not with {limit!r}", "clip(other, on='k')")
+            raise PlanError(f"clip: key columns go with a stream, not with {shortened(limit)}", "clip(other, on='k')")
         return self._with(lifetime.clip(self._node, limit))
 
     def point_at_end(self) -> Stream:
@@ -274,7 +276,7 @@ class Stream(StreamActions):
         group = object()
         result = fn(Stream(node, names, group))
         if not isinstance(result, Stream):
-            raise PlanError(f"group_apply: the function returned {type(result).__name__}, not a Stream", "return g.…")
+            raise PlanError(f"group_apply: the function returned {kind_of(result)}, not a Stream", "return g.…")
         if result._group is not group:
             raise PlanError(
                 "group_apply: the function returned a stream that is not made from its argument",
@@ -416,15 +418,15 @@ class Stream(StreamActions):
     def share(self, fn: Callable[[Stream], Stream]) -> Stream:
         """Return `fn` of this stream: whatever it uses the stream for, the stream is computed once."""
         if not callable(fn):
-            raise PlanError(f"share: {fn!r} cannot be called", "share(lambda s: s.join(s.shift(1), on='k'))")
+            raise PlanError(f"share: {shortened(fn)} cannot be called", "share(lambda s: s.join(s.shift(1), on='k'))")
         result = fn(self)
         if not isinstance(result, Stream):
-            raise PlanError(f"share: the function returned {type(result).__name__}, not a Stream", "return s.…")
+            raise PlanError(f"share: the function returned {kind_of(result)}, not a Stream", "return s.…")
         return result
 
     def _other(self, other: object, operator: str) -> Node:
         if not isinstance(other, Stream):
-            raise PlanError(f"{operator}: {type(other).__name__} is not a Stream", "wrap it with sq.from_frame(…).")
+            raise PlanError(f"{operator}: {kind_of(other)} is not a Stream", "wrap it with sq.from_frame(…).")
         if other._group is not self._group:
             raise PlanError(f"{operator}: the other stream comes from outside this group", "use the argument only.")
         return other._node

@@ -14,6 +14,7 @@ from squill.plan.explain import explain
 from squill.plan.json_form import to_json
 from squill.plan.node import Node
 from squill.plan.rewrite import rewrite
+from squill.wording import shortened
 
 if TYPE_CHECKING:
     from squill.cluster import Cluster
@@ -41,7 +42,7 @@ class StreamActions:
         With `on` it is the plan that the shards of that cluster run: its fragments, and how rows move between them.
         """
         if stage not in ("logical", "rewritten"):
-            raise PlanError(f"explain: stage is {stage!r}", 'use "logical" or "rewritten".')
+            raise PlanError(f"explain: stage is {shortened(stage)}", 'use "logical" or "rewritten".')
         if on is not None:
             from squill.cluster import checked_cluster
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from squill.errors import DurationError, TimeOverflowError, TimeTypeError
+from squill.wording import shortened
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
@@ -97,7 +98,7 @@ class TimeType:
         """Return `duration` in ticks; `what` names the argument in errors."""
         if isinstance(duration, bool) or not isinstance(duration, (int, str, dt.timedelta)):
             raise DurationError(
-                f"{what} is {duration!r}, not a duration",
+                f"{what} is {shortened(duration)}, not a duration",
                 'use an int (integer time), a timedelta, or text like "10ms", "5m", "1h", "7d".',
             )
         if isinstance(duration, int):
@@ -142,7 +143,7 @@ class TimeType:
         elif isinstance(value, dt.date):
             return self._datetime_ticks(dt.datetime(value.year, value.month, value.day))
         raise TimeTypeError(
-            f"{what} is {value!r}, but this stream's time is {self.dtype}",
+            f"{what} is {shortened(value)}, but this stream's time is {self.dtype}",
             "give an int for integer time, a date or datetime otherwise.",
         )
 
@@ -192,7 +193,7 @@ def _nanoseconds(duration: str | dt.timedelta, what: str) -> int:
     match = DURATION_PATTERN.fullmatch(duration.strip())
     if match is None:
         raise DurationError(
-            f"{what} is {duration!r}, which is not a duration",
+            f"{what} is {shortened(duration)}, which is not a duration",
             'write a whole number and a unit, as in "10ms", "1s", "5m", "1h30m", "7d" (ns us ms s m h d w).',
         )
     total = sum(int(number) * NANOSECONDS[unit] for number, unit in DURATION_PART.findall(match.group(2)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from squill.errors import PlanError
 from squill.stream import Stream
+from squill.wording import articled, shortened
 
 __all__ = ["warm"]
 
@@ -23,10 +24,12 @@ def warm(*streams: Stream, processes: int | None = None) -> float:
     >>> seconds = sq.warm(clicks.group_apply("ad", lambda g: g.tumbling_window(10).count()))
     """
     if processes is not None and (type(processes) is not int or processes < 1):
-        raise PlanError(f"warm: processes is {processes!r}", "give a whole number of at least 1.")
+        raise PlanError(f"warm: processes is {shortened(processes)}", "give a whole number of at least 1.")
     for item in streams:
         if not isinstance(item, Stream):
-            raise PlanError(f"warm: {item!r} is {type(item).__name__}, not a stream", "sq.warm(stream.count())")
+            raise PlanError(
+                f"warm: {shortened(item)} is {articled(type(item).__name__)}, not a stream", "sq.warm(stream.count())"
+            )
     from squill.engine.warm import warm as compile_ahead
 
     return compile_ahead([item.plan for item in streams], processes)

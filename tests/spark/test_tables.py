@@ -252,7 +252,7 @@ def test_lists_are_those_of_spark(cluster: sq.Cluster) -> None:
 
 
 def test_what_is_no_table_of_spark_is_refused(cluster: sq.Cluster) -> None:
-    with pytest.raises(PlanError, match="from_spark: DataFrame is no DataFrame of Spark\nHint: from_frame takes"):
+    with pytest.raises(PlanError, match="from_spark: a DataFrame is no DataFrame of Spark\nHint: from_frame takes"):
         cluster.from_spark(pl.DataFrame({"t": [1]}), start="t")
     with pytest.raises(PlanError, match="from_spark: two columns are called 'id'"):
         cluster.from_spark(session_of(cluster).range(3).selectExpr("id", "id"))

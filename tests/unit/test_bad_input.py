@@ -49,6 +49,10 @@ def cluster() -> sq.Cluster:
     return sq.local(cores=1)
 
 
+def sharded() -> sq.ShardedStream:
+    return cluster().from_frame({"t": [1, 2], "price": [3, 4]}, start="t")
+
+
 def tagged() -> str:
     """Write a table with a column of lists; return its path."""
     pl.DataFrame({"k": [1], "tags": [["a"]]}).write_parquet("tags.parquet")
@@ -549,6 +553,15 @@ CASES: dict[str, Callable[[], object]] = {
     "progressive_changes_named_diff": lambda: (
         next(sq.from_frame({"diff": [1]}).progressive(sq.progress.rows(1))).changes
     ),
+    "progressive_over_events": lambda: sq.from_events([sq.point(1, x=1)]).progressive(sq.progress.rows(1)),
+    "resume_of_a_number": lambda: sq.resume(3),  # type: ignore[arg-type]
+    "resume_in_a_number": lambda: sq.resume("x", folder=3),  # type: ignore[arg-type]
+    "show_on_a_number": lambda: table().progressive(sq.progress.rows(1)).show(console=3),  # type: ignore[arg-type]
+    "union_with_a_frame": lambda: stream().union(pl.DataFrame({"x": range(99)})),  # type: ignore[arg-type]
+    "shards_united_with_a_frame": lambda: sharded().union(pl.DataFrame({"x": range(99)})),  # type: ignore[arg-type]
+    "query_over_a_frame": lambda: sharded().query(pl.DataFrame({"x": range(99)}), print),  # type: ignore[call-overload]
+    "frame_as_a_sink": lambda: cluster().stream(pushed()).query(lambda s: s).start(pl.DataFrame({"x": range(99)})),
+    "where_a_list_of_a_thousand": lambda: stream().where(list(range(1000))),  # type: ignore[arg-type]
 }
 
 

@@ -139,7 +139,7 @@ def test_what_is_no_cluster_is_refused() -> None:
 
 
 def test_what_is_no_stream_is_refused(cluster: sq.Cluster) -> None:
-    with pytest.raises(PlanError, match="run: DataFrame is not a Stream"):
+    with pytest.raises(PlanError, match="run: a DataFrame is not a Stream"):
         cluster.run(cast(Any, pl.DataFrame()))
 
 

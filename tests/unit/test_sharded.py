@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[Wrong, str]] = {
     ),
     "not shard numbers": (lambda s: s.multicast(sq.col("ad")), "is String, not shard numbers"),
     "union with nothing sharded": (lambda s: s.union(cast(Any, 3)), "union: 3 is not a sharded stream"),
-    "not a stream": (lambda s: s.query(lambda _: cast(Any, 3)), "query: the function returned int, not a Stream"),
+    "not a stream": (lambda s: s.query(lambda _: cast(Any, 3)), "query: the function returned an int, not a Stream"),
     "another stream": (
         lambda s: s.query(lambda g: sq.from_frame({"t": [1]}, start="t")),
         "query: the function returned a stream that is not made from its argument",

@@ -15,6 +15,8 @@ from squill.catalog.database import Database
 from squill.catalog.tables import datasets, errors, files, lineage, runs
 from squill.errors import DatasetNotFoundError, PlanError
 from squill.plan.dataset import Dataset
+from squill.plan.paths import unfit_text
+from squill.wording import shortened
 
 __all__ = [
     "CANCELLED",
@@ -104,9 +106,17 @@ class ErrorRecord:
 
 def check_name(name: object, operator: str) -> str:
     """Return what can be a dataset's name, or raise."""
+    hint = f"give text of 1 to {LONGEST_NAME} characters."
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-        raise PlanError(f"{operator}: {name!r} is no name", f"give text of 1 to {LONGEST_NAME} characters.")
+        raise PlanError(f"{operator}: {shortened(name)} is no name", hint)
+    if (wrong := unfit_text(name)) is not None:
+        raise PlanError(f"{operator}: {name!r} is no name: {wrong}", hint)
     return name
+
+
+def _may_be_kept(name: object) -> bool:
+    """Return whether a database would take this as text; what it would not take it does not have."""
+    return isinstance(name, str) and unfit_text(name) is None
 
 
 class Catalog:
@@ -144,7 +154,7 @@ class Catalog:
 
     def find(self, name: str) -> Entry | None:
         """Return a dataset by its name."""
-        return self._one(datasets.c.name == name)
+        return self._one(datasets.c.name == name) if _may_be_kept(name) else None
 
     def find_path(self, path: str) -> Entry | None:
         """Return the dataset that is kept in a folder."""
@@ -164,6 +174,8 @@ class Catalog:
 
     def lineage(self, name: str) -> Lineage:
         """Return the plan that made a dataset."""
+        if not _may_be_kept(name):
+            raise DatasetNotFoundError("lineage", name, self.names())
         with self._database.begin() as connection:
             query = select(lineage).join(datasets).where(datasets.c.name == name)
             row = connection.execute(query).mappings().first()
@@ -242,7 +254,7 @@ class Catalog:
 
     def find_run(self, run_id: str) -> RunRecord | None:
         """Return a run by its id."""
-        found = self._runs(select(runs).where(runs.c.id == run_id))
+        found = self._runs(select(runs).where(runs.c.id == run_id)) if _may_be_kept(run_id) else []
         return found[0] if found else None
 
     def _runs(self, query: Select[Any]) -> list[RunRecord]:

@@ -13,11 +13,14 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQL
 
 from squill.catalog.tables import METADATA, VERSION, catalog_version
 from squill.errors import ClusterError, PlanError
+from squill.plan.paths import path_text
+from squill.wording import shortened
 
 __all__ = ["Database"]
 
 WAIT_SECONDS = 30
 """How long a writer of SQLite waits for another one."""
+URLS_HINT = "write sqlite:///folder/catalog.sqlite or postgresql://user:password@host/database."
 
 
 class Database:
@@ -113,9 +116,11 @@ def _parsed(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
         raise PlanError(
-            f"catalog: {url!r} is no URL of a database",
-            "write sqlite:///folder/catalog.sqlite or postgresql://user:password@host/database.",
+            f"catalog: {shortened(url)} is no URL of a database",
+            URLS_HINT,
         ) from error
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        path_text(parsed.database, "catalog", URLS_HINT)
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
 
 

@@ -23,6 +23,7 @@ from squill.plan.rewrite import rewrite
 from squill.plan.serialise import dumps, loads
 from squill.plan.storable import refuse_unstorable
 from squill.time import INFINITY
+from squill.wording import kind_of
 
 __all__ = ["ArrowFunction"]
 
@@ -108,7 +109,7 @@ def _columns(source: FedSource, batch: object) -> dict[str, pl.Series]:
     """Return the input's columns, each one chunk; what a batch has beside them is left alone."""
     if not isinstance(batch, (pa.RecordBatch, pa.Table)):
         raise InputError(
-            f"input {source.label!r}: the function was given {type(batch).__name__}, not an Arrow batch",
+            f"input {source.label!r}: the function was given {kind_of(batch)}, not an Arrow batch",
             "give an iterator of pyarrow.RecordBatch.",
         )
     found = pl.DataFrame(batch)

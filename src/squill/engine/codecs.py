@@ -9,6 +9,7 @@ import polars as pl
 
 from squill.errors import UserFunctionError
 from squill.plan.codec import Codec
+from squill.wording import articled, kind_of, shortened
 
 __all__ = ["decoded", "encode_value", "encoded"]
 
@@ -37,12 +38,12 @@ def encode_value(value: Any, codec: Codec | None) -> Any:
         return value
     if not isinstance(value, codec.type):
         raise UserFunctionError(
-            f"{codec}: {value!r} is {type(value).__name__}, not {codec.type.__name__}",
+            f"{codec}: {shortened(value)} is {articled(type(value).__name__)}, not {articled(codec.type.__name__)}",
             "the column may hold values of the codec's type and None.",
         )
     result = _call(codec.encode, value, codec)
     if not isinstance(result, bytes):
-        raise UserFunctionError(f"{codec}: encode returned {type(result).__name__}, not bytes", "return bytes.")
+        raise UserFunctionError(f"{codec}: encode returned {kind_of(result)}, not bytes", "return bytes.")
     return result
 
 
@@ -51,4 +52,6 @@ def _call(function: Any, value: Any, codec: Codec) -> Any:
         return function(value)
     except Exception as error:
         name = getattr(function, "__name__", repr(function))
-        raise UserFunctionError(f"{codec}: {name} raised {type(error).__name__}: {error} for {value!r}") from error
+        raise UserFunctionError(
+            f"{codec}: {name} raised {type(error).__name__}: {error} for {shortened(value)}"
+        ) from error

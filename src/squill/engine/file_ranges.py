@@ -9,8 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from squill.plan.build.locations import file_size, is_compressed, is_local, open_file, read_errors
+from squill.plan.build.locations import file_size, is_compressed, open_file, read_errors
 from squill.plan.nodes import FilePart
+from squill.plan.paths import is_local
 from squill.plan.schema import Schema
 
 __all__ = ["arrow_frames", "batch_parts", "line_parts", "lines"]

@@ -24,9 +24,10 @@ from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError
 from squill.plan.build.files import TYPED, changed_type, first_line, unreadable
 from squill.plan.build.folder_columns import file_rows, paths_to_read, with_folder_columns
-from squill.plan.build.locations import is_local, read_errors
+from squill.plan.build.locations import read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
+from squill.plan.paths import is_local
 from squill.time import MINUS_INFINITY
 
 __all__ = ["file_batches", "frames_of", "parts_of", "pieces_of", "read_error"]

@@ -33,6 +33,7 @@ from squill.errors import InputError, SourceStateError, SquillError
 from squill.plan.nodes import PushSource
 from squill.plan.nodes.sources import KEEP_LATE
 from squill.time import INFINITY, MINUS_INFINITY
+from squill.wording import kind_of, shortened
 
 __all__ = ["Failure", "Feed", "Listener"]
 
@@ -337,7 +338,7 @@ class Feed:
             given = pl.DataFrame(data).get_columns()
         else:
             raise InputError(
-                f"source {self.node.label!r}: {type(data).__name__} cannot be pushed",
+                f"source {self.node.label!r}: {kind_of(data)} cannot be pushed",
                 "push a frame (Polars, Arrow), a dict of columns, a row as a dict, or a list of such rows.",
             )
         columns = self._checked(given)
@@ -392,7 +393,8 @@ class Feed:
             # Asking for the abstract Mapping costs a microsecond, asking for a dict nothing.
             if type(row) is not dict and not isinstance(row, Mapping):
                 raise InputError(
-                    f"source {self.node.label!r}: {row!r} is not a row", "give rows as dicts, {'column': value, …}."
+                    f"source {self.node.label!r}: {shortened(row)} is not a row",
+                    "give rows as dicts, {'column': value, …}.",
                 )
             if row.keys() != expected:
                 self._check_names(row)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from squill.wording import kind_of
+
 __all__ = ["NotPlainError", "plain_copy"]
 
 SCALARS = frozenset({
@@ -49,6 +51,6 @@ def plain_copy(value: Any, where: str = "") -> Any:
     if kind is pl.Series or kind is pl.DataFrame:
         types = [value.dtype] if kind is pl.Series else value.dtypes
         if pl.Object in types:
-            raise NotPlainError(f"{where or 'it'} is a {kind.__name__} of Python objects")
+            raise NotPlainError(f"{where or 'it'} is {kind_of(value)} of Python objects")
         return value.clone()
-    raise NotPlainError(f"{where or 'it'} is a {kind.__name__}")
+    raise NotPlainError(f"{where or 'it'} is {kind_of(value)}")

@@ -17,10 +17,11 @@ from squill.plan.nodes import FileSource
 from squill.plan.schema import Schema
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["RowGroups", "joined_groups", "row_groups"]
+__all__ = ["RowGroups", "bounds_of_rows", "joined_groups", "row_groups"]
 
 MIRRORED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 Bools = npt.NDArray[np.bool_]
+Bounds = tuple[int, int] | tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,27 @@ def joined_groups(groups: Sequence[RowGroups], rows: int) -> list[RowGroups]:
     return joined
 
 
+def bounds_of_rows(path: str, column: str) -> list[tuple[range, Bounds | None]]:
+    """Return the rows of each row group and, where the file says it and none is null, the column's least and greatest.
+
+    Of text they may be less and greater than any value.
+    """
+    try:
+        with open_file(path) as file:
+            metadata = pq.read_metadata(file)
+    except read_errors():
+        return []
+    places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+    found: list[tuple[range, Bounds | None]] = []
+    first = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        chunk = group.column(places[column]) if column in places else None
+        has_nulls = chunk is None or chunk.statistics is None or chunk.statistics.null_count != 0
+        found.append((range(first, first + group.num_rows), None if chunk is None or has_nulls else _bounds(chunk)))
+        first += group.num_rows
+    return found
+
+
 def _earliest(chunk: pq.ColumnChunkMetaData) -> int:
     """Return the least time of a row group in ticks, or minus infinity when the file does not say."""
     bounds = _bounds(chunk)
@@ -81,7 +103,7 @@ def _earliest(chunk: pq.ColumnChunkMetaData) -> int:
     return max(bounds[0], MINUS_INFINITY)
 
 
-def _bounds(chunk: pq.ColumnChunkMetaData) -> tuple[int, int] | tuple[str, str] | None:
+def _bounds(chunk: pq.ColumnChunkMetaData) -> Bounds | None:
     """Return the least and the greatest value; of times their ticks. Floats have NaN, and tell nothing."""
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:

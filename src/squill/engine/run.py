@@ -23,8 +23,10 @@ from squill.plan.events import Event
 from squill.plan.node import Node, walk
 from squill.plan.nodes import EventsSource, FileSource, FrameSource, PushSource, Source
 from squill.plan.nodes.progress import ProgressSource
+from squill.plan.paths import written_path
 from squill.plan.rewrite import rewrite
 from squill.time import INFINITY, MINUS_INFINITY
+from squill.wording import shortened
 
 __all__ = [
     "collect", "collect_events", "drive", "drive_stored", "source_arrivals", "steps", "waits_for_time", "write_file",
@@ -126,7 +128,7 @@ def default_rows(node: Node) -> int:
 def collect(root: Node, *, sort: bool = False, batch_rows: int | None = None) -> pl.DataFrame:
     """Return the whole answer, ordered by start; with `sort` by start, end, then the columns."""
     if batch_rows is not None and (type(batch_rows) is not int or batch_rows < 1):
-        raise PlanError(f"collect: batch_rows is {batch_rows!r}", "give a whole number of at least 1.")
+        raise PlanError(f"collect: batch_rows is {shortened(batch_rows)}", "give a whole number of at least 1.")
     if sort:
         refuse_objects("collect(sort=True)", root)
     node = rewrite(root)
@@ -148,8 +150,16 @@ def collect_events(root: Node) -> list[Event]:
 
 def write_file(root: Node, path: str | os.PathLike[str], file_format: str) -> int:
     """Write the answer to a file, in pieces; return the number of rows. A failure leaves no file behind."""
+    operator = f"to_{file_format}"
+    place = written_path(path, operator, 'give that of a file, such as "out.parquet".')
     node = rewrite(root)
-    sink = FileSink(node, path, file_format)
+    try:
+        sink = FileSink(node, place, file_format)
+    except OSError as error:
+        raise PlanError(
+            f"{operator}: {str(place)!r} cannot be written: {error.strerror or error}",
+            "see to its folder, or name another file.",
+        ) from error
     try:
         drive(compile_plan(node, sink))
         return sink.finish()

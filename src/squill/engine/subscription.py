@@ -30,7 +30,9 @@ from squill.engine.turns import Turn, inside_a_turn, taking_turns
 from squill.errors import CheckpointError, PlanError, SourceStateError, UserFunctionError
 from squill.plan.node import Node
 from squill.plan.nodes import PushSource
+from squill.plan.paths import path_text
 from squill.plan.rewrite import rewrite
+from squill.wording import shortened
 
 __all__ = ["Subscription", "subscribe"]
 
@@ -310,12 +312,12 @@ def _or_end(subscription: Subscription, call: Callable[[], None]) -> None:
 
 def _check_arguments(fn: object, emit: object, *, speculate: object, timer: object) -> None:
     if emit not in ("changes", "closed"):
-        raise PlanError(f"subscribe: emit is {emit!r}", 'use "changes" or "closed".')
+        raise PlanError(f"subscribe: emit is {shortened(emit)}", 'use "changes" or "closed".')
     if not callable(fn):
-        raise PlanError(f"subscribe: {fn!r} cannot be called", "give a function of one frame.")
+        raise PlanError(f"subscribe: {shortened(fn)} cannot be called", "give a function of one frame.")
     for name, value in (("speculate", speculate), ("timer", timer)):
         if not isinstance(value, bool):
-            raise PlanError(f"subscribe: {name} is {value!r}", "use True or False.")
+            raise PlanError(f"subscribe: {name} is {shortened(value)}", "use True or False.")
     if speculate and emit == "closed":
         raise PlanError(
             'subscribe: speculate=True with emit="closed": a closed row is final, an early answer is not',
@@ -323,7 +325,5 @@ def _check_arguments(fn: object, emit: object, *, speculate: object, timer: obje
         )
 
 
-def _folder(path: object, what: str) -> Path:
-    if not isinstance(path, (str, os.PathLike)):
-        raise CheckpointError(f"{what}: {path!r} is not the path of a folder", 'give a path, such as "checkpoint/".')
-    return Path(path).absolute()
+def _folder(path: object, operator: str) -> Path:
+    return Path(path_text(path, operator, 'give that of a folder, such as "checkpoint/".', CheckpointError)).absolute()

@@ -11,6 +11,7 @@ import polars as pl
 from squill.engine.keyed import KeySlots
 from squill.errors import UserFunctionError
 from squill.plan.nodes import SnapshotApply, UserOperator
+from squill.wording import kind_of
 
 __all__ = ["Call", "UserCode"]
 
@@ -45,7 +46,7 @@ class UserCode:
                 return list(returned)  # a generator runs here
         except Exception as error:
             raise self.failed(error, call) from error
-        raise self.wrong(f"returned {type(returned).__name__}, not rows", call)
+        raise self.wrong(f"returned {kind_of(returned)}, not rows", call)
 
     def failed(self, error: Exception, call: Call) -> UserFunctionError:
         return self.wrong(f"raised {type(error).__name__}: {error}", call, None)

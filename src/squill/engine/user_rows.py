@@ -20,6 +20,7 @@ from squill.errors import SquillError, UserFunctionError
 from squill.plan.nodes import SnapshotApply, UserOperator
 from squill.plan.nodes.user import INTERVAL
 from squill.time import INFINITY, MINUS_INFINITY, TimeType
+from squill.wording import kind_of, shortened
 
 __all__ = ["UserRows"]
 
@@ -65,7 +66,7 @@ class UserRows:
         else:
             for row in returned:
                 if type(row) is not dict and not isinstance(row, Mapping):
-                    raise self._code.wrong(f"returned a row that is {type(row).__name__}, not a dict", call)
+                    raise self._code.wrong(f"returned a row that is {kind_of(row)}, not a dict", call)
                 self._add_row(row, call)
         return self._count - before
 
@@ -179,7 +180,7 @@ class UserRows:
                 call = [call for row, call in self._calls if row <= first + number][-1]
                 if isinstance(cause, UserFunctionError):
                     return self._code.wrong(f"returned for {name!r} what its codec refuses: {cause.what}", call)
-                shown = f"{value!r} ({type(value).__name__})"
+                shown = f"{shortened(value)} ({type(value).__name__})"
                 return self._code.wrong(f"returned {name!r} as {shown}, not {self._own[name]}", call)
         return self._code.wrong(f"returned values for {name!r} that do not fit together: {error}", self._calls[-1][1])
 
@@ -197,7 +198,7 @@ def ticks(value: Any, name: str, time: TimeType | None, code: UserCode, call: Ca
             assert time is not None
             number = time.instant(value, name)
         except SquillError as error:
-            raise code.wrong(f"gave {name} as {value!r}", call, "times are ticks, as t is.") from error
+            raise code.wrong(f"gave {name} as {shortened(value)}", call, "times are ticks, as t is.") from error
     if not MINUS_INFINITY < number < INFINITY:
-        raise code.wrong(f"gave {name} as {value!r}, outside the 64-bit range", call, "use None for no end.")
+        raise code.wrong(f"gave {name} as {shortened(value)}, outside the 64-bit range", call, "use None for no end.")
     return number

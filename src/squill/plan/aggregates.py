@@ -18,6 +18,7 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan.expressions import Expression, IntoExpression, Scope, bind_one, bind_predicate
 from squill.plan.schema import Schema
+from squill.wording import articled, shortened
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
@@ -156,7 +157,7 @@ class AggregateExpr:
         """Return `function` of the value, any row-wise Polars expression."""
         result = function(self.expr) if callable(function) else function
         if not isinstance(result, pl.Expr):
-            raise PlanError(f"{self}.pipe: {result!r} is not an expression", "pipe(lambda n: n.fill_null(0))")
+            raise PlanError(f"{self}.pipe: {shortened(result)} is not an expression", "pipe(lambda n: n.fill_null(0))")
         return AggregateExpr(result, self.calls, f"{self}.pipe(…)")
 
 
@@ -170,7 +171,8 @@ def _operand(other: object) -> pl.Expr:
         )
     if other is not None and not isinstance(other, CONSTANTS):
         raise PlanError(
-            f"aggregate: {other!r} is {type(other).__name__}; arithmetic takes aggregates and constants",
+            f"aggregate: {shortened(other)} is {articled(type(other).__name__)}; "
+            "arithmetic takes aggregates and constants",
             "write sq.sum('x') / sq.count() or sq.sum('x') * 2.",
         )
     return pl.lit(other)
@@ -329,7 +331,7 @@ def calls_of(named: dict[str, object]) -> dict[str, AggregateExpr]:
     for name, given in named.items():
         if not isinstance(given, AggregateExpr):
             raise PlanError(
-                f"aggregate: {name}={given!r} is not an aggregate",
+                f"aggregate: {name}={shortened(given)} is not an aggregate",
                 "use sq.count(), sq.sum('x'), sq.max('x'), … or arithmetic over them.",
             )
         checked[name] = given

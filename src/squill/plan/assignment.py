@@ -18,6 +18,7 @@ from squill.errors import PlanError
 from squill.plan.build.checks import check_key_type
 from squill.plan.schema import Schema
 from squill.time import INFINITY
+from squill.wording import shortened
 
 __all__ = [
     "Assignment",
@@ -42,7 +43,7 @@ STEP = "__squill_step__"
 def whole(value: object, least: int, what: str, hint: str, most: int = INFINITY - 1) -> int:
     """Return a whole number from `least` to `most`, or raise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise PlanError(f"{what} is {value!r}", f"give a whole number of at least {least}{hint}.")
+        raise PlanError(f"{what} is {shortened(value)}", f"give a whole number of at least {least}{hint}.")
     if value > most:
         raise PlanError(f"{what} is {value}", f"give at most {most}.")
     return value
@@ -52,9 +53,11 @@ def names_of(given: object, what: str) -> tuple[str, ...]:
     """Return one or several column names as a tuple, or raise."""
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise PlanError(f"{what}: {given!r} does not name columns", 'give a name, or a list of names: ["user", "ad"].')
+        raise PlanError(
+            f"{what}: {shortened(given)} does not name columns", 'give a name, or a list of names: ["user", "ad"].'
+        )
     if len(set(names)) < len(names):
-        raise PlanError(f"{what}: {given!r} names a column twice", "name each column once.")
+        raise PlanError(f"{what}: {shortened(given)} names a column twice", "name each column once.")
     return names
 
 

@@ -8,6 +8,7 @@ from inspect import isclass
 from typing import Any
 
 from squill.errors import PlanError
+from squill.wording import shortened
 
 __all__ = ["Codec", "codec"]
 
@@ -41,8 +42,8 @@ def codec(type: type, encode: Callable[[Any], bytes], decode: Callable[[bytes], 
     [(3+1j), (4+1j)]
     """
     if not isclass(type):
-        raise PlanError(f"codec: {type!r} is not a type", "sq.codec(Model, pickle.dumps, pickle.loads)")
+        raise PlanError(f"codec: {shortened(type)} is not a type", "sq.codec(Model, pickle.dumps, pickle.loads)")
     for name, function in (("encode", encode), ("decode", decode)):
         if not callable(function):
-            raise PlanError(f"codec: {name} is {function!r}, not a function", "give a function of one value.")
+            raise PlanError(f"codec: {name} is {shortened(function)}, not a function", "give a function of one value.")
     return Codec(type, encode, decode)

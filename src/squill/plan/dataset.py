@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from squill.errors import SourceReadError
 from squill.plan.assignment import Assignment, Hashed, assignment_from
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource
+from squill.plan.paths import path_text
 from squill.plan.routing import KEY_HASH_VERSION
 from squill.plan.schema import TIME_COLUMNS, Schema
 from squill.time import TimeType
@@ -207,11 +209,12 @@ def _schema_from(data: bytes) -> Schema:
     return Schema(pl.read_ipc(io.BytesIO(data)).schema)
 
 
-def find_dataset(path: object) -> Dataset | None:
-    """Return the dataset in a folder, or None when the path is none."""
-    if not isinstance(path, (str, Path)) or not (Path(path) / MANIFEST).is_file():
+def find_dataset(path: object, operator: str = "scan") -> Dataset | None:
+    """Return the dataset in a folder, or None where there is none, or several paths are given."""
+    if not isinstance(path, (str, os.PathLike)):
         return None
-    return read_dataset(Path(path))
+    folder = Path(path_text(path, operator))
+    return read_dataset(folder) if (folder / MANIFEST).is_file() else None
 
 
 def read_dataset(folder: Path) -> Dataset:

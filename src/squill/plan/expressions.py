@@ -27,6 +27,7 @@ from squill.plan.row_wise import (
 )
 from squill.plan.schema import Schema
 from squill.time import TimeType
+from squill.wording import articled, shortened
 
 __all__ = ["END", "START", "Expression", "IntoExpression", "Scope", "bind", "bind_one", "column", "end", "start"]
 
@@ -216,7 +217,7 @@ def _bind_any(given: object, scope: Scope, operator: str) -> list[Expression]:
     if given is None or isinstance(given, LITERAL_TYPES):
         return _bind_expr(pl.lit(given), scope, operator)
     raise PlanError(
-        f"{operator}: {given!r} is {type(given).__name__}, not an expression",
+        f"{operator}: {shortened(given)} is {articled(type(given).__name__)}, not an expression",
         "give a column name or an expression like sq.col('x') + 1.",
     )
 

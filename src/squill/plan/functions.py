@@ -12,6 +12,7 @@ from squill.errors import PlanError
 from squill.plan.aggregates import AggregateCall, AggregateExpr, UserAggregate
 from squill.plan.expressions import IntoExpression
 from squill.plan.schema import require_type
+from squill.wording import shortened
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
@@ -49,19 +50,21 @@ def _several(given: Any) -> tuple[Any, ...]:
 def _check_expressions(kind: str, argument: str, given: Sequence[object]) -> None:
     for item in given:
         if not isinstance(item, (str, pl.Expr)):
-            what = f"sq.{kind}: {argument}{item!r} is neither a column name nor an expression"
+            what = f"sq.{kind}: {argument}{shortened(item)} is neither a column name nor an expression"
             raise PlanError(what, f"write {argument}sq.col('x')." if argument else "write sq.sum('x').")
 
 
 def _flag(kind: str, name: str, given: object) -> bool:
     if not isinstance(given, bool):
-        raise PlanError(f"sq.{kind}: {name} is {given!r}, not True or False", f"write {name}=True.")
+        raise PlanError(f"sq.{kind}: {name} is {shortened(given)}, not True or False", f"write {name}=True.")
     return given
 
 
 def _degrees(kind: str, ddof: object) -> int:
     if isinstance(ddof, bool) or not isinstance(ddof, int) or not 0 <= ddof <= MAX_DDOF:
-        raise PlanError(f"sq.{kind}: ddof is {ddof!r}; it must be a whole number of at least 0", "1 for a sample.")
+        raise PlanError(
+            f"sq.{kind}: ddof is {shortened(ddof)}; it must be a whole number of at least 0", "1 for a sample."
+        )
     return ddof
 
 
@@ -133,7 +136,7 @@ def count_distinct(x: IntoExpression, *, where: IntoExpression | None = None) ->
 def top_k(by: IntoExpression, k: int, descending: bool = True, *, where: IntoExpression | None = None) -> AggregateExpr:
     """Return the `k` first rows by `by` as a list of structs (rank, payload); ties of the k-th place are kept."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise PlanError(f"sq.top_k: k is {k!r}; it must be a whole number of at least 1", "sq.top_k('x', 10)")
+        raise PlanError(f"sq.top_k: k is {shortened(k)}; it must be a whole number of at least 1", "sq.top_k('x', 10)")
     return _call("top_k", by, where=where, k=k, descending=_flag("top_k", "descending", descending))
 
 
@@ -142,7 +145,7 @@ def percentile(
 ) -> AggregateExpr:
     """Return the p-th percentile of `x`, 0 ≤ p ≤ 1: interpolated, or with `discrete` a value that is there."""
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
-        raise PlanError(f"sq.percentile: p is {p!r}; it must lie between 0 and 1", "0.5 is the median.")
+        raise PlanError(f"sq.percentile: p is {shortened(p)}; it must lie between 0 and 1", "0.5 is the median.")
     return _call("percentile", x, where=where, p=float(p), discrete=_flag("percentile", "discrete", discrete))
 
 
@@ -190,7 +193,7 @@ def aggregate_fn(
     optional = {"deaccumulate": deaccumulate, "merge": merge}
     for name, function in {**functions, **{k: v for k, v in optional.items() if v is not None}}.items():
         if not callable(function):
-            raise PlanError(f"sq.aggregate_fn: {name} is {function!r}, not a function", f"{name}=lambda …: …")
+            raise PlanError(f"sq.aggregate_fn: {name} is {shortened(function)}, not a function", f"{name}=lambda …: …")
     if deaccumulate is None:
         warnings.warn(
             "sq.aggregate_fn without deaccumulate folds all live events again at each change; "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from squill.errors import PlanError
+from squill.wording import shortened
 
 __all__ = ["Partitions", "PushedRows", "Refresh", "StoredRows", "StreamingTable", "WatchedFolder", "partitions"]
 
@@ -89,9 +90,13 @@ def partitions(n: int, open: Open, *, rows_per_epoch: int = ROWS_PER_EPOCH) -> P
     [(10, 20, 2), (20, 30, 1)]
     """
     if type(n) is not int or n < 1:
-        raise PlanError(f"partitions: n is {n!r}", "give how many partitions there are, at least 1.")
+        raise PlanError(f"partitions: n is {shortened(n)}", "give how many partitions there are, at least 1.")
     if not callable(open):
-        raise PlanError(f"partitions: {open!r} cannot be called", "give a function of a partition and an offset.")
+        raise PlanError(
+            f"partitions: {shortened(open)} cannot be called", "give a function of a partition and an offset."
+        )
     if type(rows_per_epoch) is not int or rows_per_epoch < 1:
-        raise PlanError(f"partitions: rows_per_epoch is {rows_per_epoch!r}", "give a whole number of at least 1.")
+        raise PlanError(
+            f"partitions: rows_per_epoch is {shortened(rows_per_epoch)}", "give a whole number of at least 1."
+        )
     return Partitions(count=n, open=open, rows_per_epoch=rows_per_epoch)

@@ -27,6 +27,7 @@ from typing import Any
 import polars as pl
 
 from squill.errors import PlanError
+from squill.wording import articled, shortened
 
 __all__ = ["Pattern", "alt", "any", "none", "one", "opt", "plus", "seq", "star"]
 
@@ -123,7 +124,7 @@ def _element(kind: str, conditions: tuple[Condition, ...], updates: Mapping[str,
     for condition in conditions:
         if not isinstance(condition, pl.Expr) and not callable(condition):
             raise PlanError(
-                f"pattern.{kind}: the condition {condition!r} is neither an expression nor a function",
+                f"pattern.{kind}: the condition {shortened(condition)} is neither an expression nor a function",
                 "write sq.col('x') > 0, or lambda x, total: x > total.",
             )
     return Pattern(kind, conditions=conditions, updates=dict(updates))
@@ -175,6 +176,6 @@ def as_pattern(given: object, operator: str) -> Pattern:
     if isinstance(given, pl.Expr):
         return one(given)
     raise PlanError(
-        f"{operator}: {given!r} is {type(given).__name__}, not a pattern",
+        f"{operator}: {shortened(given)} is {articled(type(given).__name__)}, not a pattern",
         "build one with sq.pattern.one, any, none, seq, alt, star, plus and opt.",
     )

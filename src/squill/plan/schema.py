@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import polars as pl
 
 from squill.errors import ColumnNotFoundError, PlanError
+from squill.wording import shortened
 
 __all__ = ["TIME_COLUMNS", "Schema", "require_type"]
 
@@ -27,7 +28,7 @@ def require_type(given: object, what: str) -> pl.DataType:
             return given()
         except TypeError:
             raise PlanError(f"{what} is {given}, which needs arguments", "say of what: pl.List(pl.Int64).") from None
-    raise PlanError(f"{what} is {given!r}, which is no type", "use Polars types such as pl.Int64.")
+    raise PlanError(f"{what} is {shortened(given)}, which is no type", "use Polars types such as pl.Int64.")
 
 
 class Schema(Mapping[str, pl.DataType]):

@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 
 from squill.errors import PlanError
-from squill.plan.build.locations import written_path
+from squill.plan.paths import written_path
+from squill.wording import shortened
 
 __all__ = ["SUFFIXES", "Folder", "Table", "folder", "table"]
 
@@ -35,12 +36,12 @@ def folder(path: str | os.PathLike[str], format: str = "parquet") -> Folder:  # 
     `format` is "parquet" or "ipc". A plain path as sink is a folder of parquet files.
     """
     if format not in SUFFIXES:
-        raise PlanError(f"folder: format is {format!r}", f"use one of {', '.join(SUFFIXES)}.")
+        raise PlanError(f"folder: format is {shortened(format)}", f"use one of {', '.join(SUFFIXES)}.")
     return Folder(path=str(written_path(path, "folder")), format=format)
 
 
 def table(name: str) -> Table:
     """Return a table of Spark's catalog as the sink of a live query, which is made if need be and appended to."""
     if not isinstance(name, str) or not name:
-        raise PlanError(f"table: {name!r} is no name", 'give one such as "db.counts".')
+        raise PlanError(f"table: {shortened(name)} is no name", 'give one such as "db.counts".')
     return Table(name)

@@ -13,12 +13,12 @@ import polars as pl
 
 from squill.catalog.catalog import Catalog, Entry, Lineage, check_name
 from squill.errors import ClusterError, DatasetNotFoundError, PlanError, SourceReadError
-from squill.plan.build.locations import written_path
 from squill.plan.build.sources import held_source, stored_as, stored_source
 from squill.plan.dataset import MANIFEST, MEMORY, Dataset, find_dataset, stored_sources
 from squill.plan.fragments import explain_fragments
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Stored
+from squill.plan.paths import written_path
 from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps, loads
 from squill.runtime.memory import FRAME, MemoryFolder, forget_frame, frame_of, hold, is_alive
@@ -27,6 +27,7 @@ from squill.runtime.runs import ActiveRun, Runs
 from squill.runtime.staging import check_mode, remove_left_by
 from squill.runtime.store import Wanted, store
 from squill.runtime.ticket import RunTicket
+from squill.wording import shortened
 
 __all__ = ["Datasets"]
 
@@ -138,7 +139,7 @@ class Datasets:
     def search(self, text: str) -> list[Dataset]:
         """Return the datasets whose name holds the text, in any case; when there is none, those of near names."""
         if not isinstance(text, str):
-            raise PlanError(f"search: {text!r} is no text", "give a part of a name.")
+            raise PlanError(f"search: {shortened(text)} is no text", "give a part of a name.")
         found = self.datasets()
         holding = [dataset for dataset in found if text.casefold() in str(dataset.name).casefold()]
         near = get_close_matches(text, [str(dataset.name) for dataset in found], n=5, cutoff=0.5)
@@ -259,7 +260,7 @@ class Datasets:
         """Return a dataset that is in storage, by its path or its name."""
         if isinstance(given, Dataset):
             return given
-        there = find_dataset(Path(given))
+        there = find_dataset(given, operator)
         if there is not None:
             return there
         name = os.fspath(given)

@@ -24,12 +24,13 @@ import pyarrow.parquet as pq
 from squill.engine.row_groups import row_groups
 from squill.plan.build.files import scan_files
 from squill.plan.build.folder_columns import paths_to_read
-from squill.plan.build.locations import file_size, is_local, open_file, read_errors
+from squill.plan.build.locations import file_size, open_file, read_errors
 from squill.plan.fragments import Channel, Fragment, ShardedPlan, explain_plan, fragments_of, sources_of
 from squill.plan.node import Node, walk
 from squill.plan.nodes import Aggregate, EventsSource, FileSource, FrameSource, Source, TwoInputs, Union, Where
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.nodes.tables import ElsewhereSource, TableSource
+from squill.plan.paths import is_local
 from squill.plan.routing import BroadcastRouting
 from squill.plan.schema import Schema
 

@@ -147,8 +147,8 @@ def _whole_files(source: FileSource, shards: int) -> list[list[FilePart]]:
 
 def _border_keys(source: FileSource, path: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the packed columns of the first and of the last row."""
-    keys = file_rows(source, path).select(source.promises.packed)
     try:
+        keys = file_rows(source, path).select(source.promises.packed)
         return keys.head(1).collect(), keys.tail(1).collect()
     except read_errors() as error:
         raise unreadable(path, source.format, error) from error

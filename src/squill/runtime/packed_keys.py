@@ -21,6 +21,7 @@ from squill.plan.nodes import FilePart, FileSource, FrameSource, Promises
 __all__ = ["check_packed_files", "check_packed_frame"]
 
 SHARD, PLACE = "__squill_shard__", "__squill_place__"
+FIRST, LAST = "__squill_first__", "__squill_last__"
 
 
 def check_packed_frame(source: FrameSource) -> None:
@@ -43,12 +44,12 @@ def check_packed_files(source: FileSource, paths_of: Sequence[Sequence[str]]) ->
         _distinct(keys_only, path).with_columns(pl.lit(shard).alias(SHARD), pl.lit(place).alias(PLACE))
         for place, (path, shard) in enumerate(placed)
     ]
-    shards = pl.col(SHARD).n_unique().alias(SHARD)
-    keys = pl.concat(found).group_by(packed).agg(shards, first=pl.col(PLACE).min(), last=pl.col(PLACE).max())
-    broken = keys.filter(pl.col(SHARD) > 1).sort("first", "last").head(1)
+    places = (pl.col(PLACE).min().alias(FIRST), pl.col(PLACE).max().alias(LAST))
+    keys = pl.concat(found).group_by(packed).agg(pl.col(SHARD).n_unique(), *places)
+    broken = keys.filter(pl.col(SHARD) > 1).sort(FIRST, LAST).head(1)
     if broken.height:
         key = broken.select(packed).row(0, named=True)
-        first, last = (placed[broken[end].item()][0] for end in ("first", "last"))
+        first, last = (placed[broken[end].item()][0] for end in (FIRST, LAST))
         raise InputError(
             f"input {source.label!r}: the key {key} is in {first!r} and, after others, in {last!r}, but "
             f"packed=[{', '.join(packed)}] promises that its rows stand together",

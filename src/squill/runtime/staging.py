@@ -21,6 +21,7 @@ from typing import Self
 from squill.errors import ClusterError, PlanError
 from squill.plan.dataset import MANIFEST
 from squill.runtime.stored_answer import sync_to_disk
+from squill.wording import shortened
 
 __all__ = ["MODES", "Staging", "check_mode", "remove_left_by"]
 
@@ -86,7 +87,7 @@ class Staging:
 def check_mode(mode: str, operator: str) -> None:
     """Raise for a mode that there is not."""
     if mode not in MODES:
-        raise PlanError(f"{operator}: mode is {mode!r}", 'use "error" (the default) or "overwrite".')
+        raise PlanError(f"{operator}: mode is {shortened(mode)}", 'use "error" (the default) or "overwrite".')
 
 
 def _check_target(target: Path, mode: str, operator: str) -> None:

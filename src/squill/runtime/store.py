@@ -14,7 +14,8 @@ from squill.plan.assignment import STEP, Assignment, Stratified
 from squill.plan.build.live import growing
 from squill.plan.dataset import MANIFEST, STATE, STORAGE, Dataset, ShardFile
 from squill.plan.fragments import explain_fragments, fragments_of
-from squill.plan.node import Node
+from squill.plan.node import Node, walk
+from squill.plan.nodes import Source
 from squill.plan.placement import layout_of, placement_of
 from squill.plan.schema import Schema
 from squill.plan.storable import refuse_unstorable
@@ -26,6 +27,7 @@ from squill.runtime.runtime import Runtime
 from squill.runtime.staging import Staging
 from squill.runtime.stored_answer import StoredAnswer, WrittenFile, sync_to_disk
 from squill.runtime.ticket import RunTicket, new_id
+from squill.wording import shortened
 
 __all__ = ["SUFFIXES", "Wanted", "described", "store"]
 
@@ -57,7 +59,7 @@ class Wanted:
 def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> Dataset:
     """Run the plan and write its answer; left by an error, everything is as it was."""
     if wanted.format not in SUFFIXES:
-        raise PlanError(f"{wanted.operator}: format is {wanted.format!r}", 'use "parquet" or "ipc".')
+        raise PlanError(f"{wanted.operator}: format is {shortened(wanted.format)}", 'use "parquet" or "ipc".')
     refuse_unstorable(wanted.node.schema, wanted.operator)
     refuse_progress(wanted)
     node = growing(wanted.node, wanted.operator) if wanted.keep_state else wanted.node
@@ -74,6 +76,7 @@ def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> 
                     format=wanted.format,
                     progress=wanted.progress,
                     shards=layout_of(node).shards,
+                    inputs=tuple(dict.fromkeys(item.label for item in walk(node) if isinstance(item, Source))),
                 )
                 receipts = runtime.run(fragments_of(node), answer, bar, ticket=ticket)
         dataset = described(wanted, str(staging.target), receipts)
@@ -118,7 +121,7 @@ def refuse_progress(wanted: Wanted) -> None:
         return
     if not isinstance(progress, Assignment):
         raise PlanError(
-            f"{operator}: progress is {progress!r}", "give sq.progress.hashed(…), fractions(…) or the like."
+            f"{operator}: progress is {shortened(progress)}", "give sq.progress.hashed(…), fractions(…) or the like."
         )
     if wanted.format != "parquet":
         raise PlanError(

@@ -38,6 +38,7 @@ class StoredAnswer:
     """A file of `format` for each attempt of each shard in `folder`; none of their names ends in the format's.
 
     ``progress``  in the order of which progress rows are written, by this one of so many `shards`.
+    ``inputs``    the names of what the rows come from, for errors.
     """
 
     keeps_shards: ClassVar[bool] = True
@@ -46,6 +47,7 @@ class StoredAnswer:
     format: str
     progress: Assignment | None = None
     shards: int = 1
+    inputs: tuple[str, ...] = ()
 
     @contextmanager
     def open(self, root: Node, shard: int, attempt: int) -> Iterator[Part]:
@@ -53,7 +55,8 @@ class StoredAnswer:
         if self.progress is None:
             sink = FileSink(root, path, self.format, "to_storage")
         else:
-            sink = ProgressFileSink(root, path, WrittenSteps(self.progress, root, shard, self.shards))
+            steps = WrittenSteps(self.progress, root, shard, self.shards, self.inputs)
+            sink = ProgressFileSink(root, path, steps)
         try:
             yield _StoredPart(sink, path, shard)
         except BaseException:

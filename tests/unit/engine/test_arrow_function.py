@@ -124,7 +124,7 @@ def test_wrong_batches_are_refused() -> None:
         list(function(batches(ROWS.drop("x"), 2)))
     with pytest.raises(InputError, match="input 'clicks': the column 'x' is Int32 in a batch, not Int64"):
         list(function(batches(ROWS.cast({"x": pl.Int32}), 2)))
-    with pytest.raises(InputError, match="input 'clicks': the function was given DataFrame, not an Arrow batch"):
+    with pytest.raises(InputError, match="input 'clicks': the function was given a DataFrame, not an Arrow batch"):
         list(function(cast(Any, iter([ROWS]))))
 
 

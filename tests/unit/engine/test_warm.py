@@ -99,5 +99,5 @@ def test_wrong_processes(given_: Any) -> None:
 
 
 def test_no_stream() -> None:
-    with pytest.raises(PlanError, match="warm: 5 is int, not a stream"):
+    with pytest.raises(PlanError, match="warm: 5 is an int, not a stream"):
         sq.warm(5)  # type: ignore[arg-type]

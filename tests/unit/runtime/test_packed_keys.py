@@ -40,6 +40,17 @@ def test_a_key_in_files_of_two_shards_is_an_error(tmp_path: Path, suffix: str) -
         assert counts(cluster.scan(tmp_path, packed="k", trust=True)).count((7, 1)) == 2
 
 
+@pytest.mark.parametrize("name", ["first", "last"])
+def test_a_key_may_have_any_name(tmp_path: Path, name: str) -> None:
+    for number, keys in enumerate([[1, 7], [3, 4], [7, 6]]):
+        pl.DataFrame({name: keys}).write_parquet(tmp_path / f"{number}.parquet")
+    with (
+        sq.local(cores=3) as cluster,
+        pytest.raises(InputError, match=rf"the key {{'{name}': 7}} is in '.*0\.parquet'"),
+    ):
+        cluster.scan(tmp_path, packed=name).collect()
+
+
 def test_a_promise_that_holds_gives_whole_answers(tmp_path: Path) -> None:
     written(tmp_path, [1, None, None], [None, 2], [], [2, 3], [4])
     with sq.local(cores=3) as cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +10,8 @@ import pytest
 
 import squill as sq
 from squill.errors import InputError
+from squill.plan.nodes import FilePart, FileSource
+from squill.runtime import sorted_borders
 
 ROWS = 400
 HALF = ROWS // 2
@@ -41,6 +44,33 @@ def test_files_that_descend_between_shards_are_noticed(tmp_path: Path) -> None:
         SWAPPED.tail(1).write_parquet(tmp_path / "3.parquet")
         with pytest.raises(InputError, match=r"3.parquet': row 0 is not in the order of sorted_by=\[t\]"):
             cluster.scan(tmp_path, sorted_by="t").collect()
+
+
+@pytest.mark.parametrize(
+    ("frame", "sorted_by", "is_read"),
+    [
+        (pl.DataFrame({"t": range(ROWS)}), "t", False),
+        (pl.DataFrame({"t": [5] * ROWS}), "t", False),
+        (pl.DataFrame({"t": [5] * ROWS, "k": range(ROWS)}), ["t", "k"], True),
+        (pl.DataFrame({"t": [None] * HALF + list(range(HALF))}), "t", True),
+        (pl.DataFrame({"t": [row / 2 for row in range(ROWS)]}), "t", True),
+    ],
+)
+def test_rows_are_read_only_where_statistics_leave_room_for_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: pl.DataFrame, sorted_by: str | list[str], is_read: bool
+) -> None:
+    read: list[FileSource] = []
+    check = sorted_borders._check_rows
+
+    def noted(source: FileSource, parts: Sequence[FilePart]) -> None:
+        read.append(source)
+        check(source, parts)
+
+    monkeypatch.setattr(sorted_borders, "_check_rows", noted)
+    frame.write_parquet(tmp_path / "0.parquet", row_group_size=HALF)
+    with sq.local(cores=2) as cluster:
+        assert cluster.scan(tmp_path, sorted_by=sorted_by).collect().height == ROWS
+    assert bool(read) == is_read
 
 
 def test_rows_that_a_filter_drops_break_no_promise(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -158,7 +159,7 @@ def test_rows_of_files_leave_before_later_parts_are_read(tmp_path: Path) -> None
     assert next(rows).sync.tolist() == [0]
     Path(split.paths[3]).unlink()  # one of them is begun ahead
     assert [next(rows).sync.tolist() for _ in range(2)] == [[2], [4]]
-    with pytest.raises(SourceReadError, match=r"6.parquet' cannot be read as parquet: No such file"):
+    with pytest.raises(SourceReadError, match=r"6.parquet' is gone"):
         next(rows)
 
 
@@ -172,11 +173,17 @@ def test_a_damaged_row_group_is_an_error_that_names_the_file(tmp_path: Path) -> 
         cluster.scan(tmp_path, start="t").collect()
 
 
-def test_files_that_are_gone_are_named(tmp_path: Path) -> None:
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / name).write_text("t\n1\n")
+GONE = r"a.%s' is gone, or not seen from this machine; it was there when the query was made\nHint: put it back"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "ndjson", "ipc"])
+def test_files_that_are_gone_are_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    writer = getattr(pl.DataFrame({"t": [1, 2]}), f"write_{kind}")
     with sq.local(2) as cluster:
-        scan = cluster.scan(tmp_path, start="t")
-        (tmp_path / "b.csv").unlink()
-        with pytest.raises(SourceReadError, match=r"b.csv' cannot be read as csv: No such file"):
-            scan.collect()
+        for scan in (sq.scan, cluster.scan, partial(cluster.scan, packed="t")):
+            writer(path)
+            query = scan(tmp_path, start="t", sorted_by="t")
+            path.unlink()
+            with pytest.raises(SourceReadError, match=GONE % kind):
+                query.collect()

@@ -13,6 +13,7 @@ from squill.engine.codecs import decoded, encode_value, encoded
 from squill.engine.operator import EDGES, Operator, register
 from squill.errors import UserFunctionError
 from squill.plan.nodes import MapBatches
+from squill.wording import kind_of, shortened
 
 __all__ = ["MapBatchesOperator"]
 
@@ -41,7 +42,7 @@ class MapBatchesOperator(Operator):
         except Exception as error:
             raise self._failed(error, frame) from error
         if not isinstance(result, pl.DataFrame):
-            raise self._wrong(f"it returned {type(result).__name__}, not a Polars frame", frame)
+            raise self._wrong(f"it returned {kind_of(result)}, not a Polars frame", frame)
         if result.height != len(batch):
             raise self._wrong(f"it returned {result.height} rows for {len(batch)}", frame)
         return batch.with_columns(self._checked(result, frame, batch))
@@ -110,6 +111,8 @@ def _fault(row: object, columns: Mapping[str, pl.DataType]) -> str | None:
     """Return what is wrong with a row that the user's function returned."""
     # Asking for the abstract Mapping costs a microsecond, asking for a dict nothing.
     if type(row) is not dict and not isinstance(row, Mapping):
-        return f"it returned {row!r}, not a row"
+        return f"it returned {shortened(row)}, not a row"
     missing = next((name for name in columns if name not in row), None)
-    return None if missing is None else f"the column {missing!r} is missing from the row {row!r} that it returned"
+    return (
+        None if missing is None else f"the column {missing!r} is missing from the row {shortened(row)} that it returned"
+    )

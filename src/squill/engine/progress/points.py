@@ -36,6 +36,7 @@ class Piece:
     """Neighbouring rows of one split: `size` of them from row `first` on, with the input's own columns.
 
     ``steps``  the first points of rows that are stored in the order of these, where no column has them.
+    ``where``  whose rows they are, for errors; those of the source unless told.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Piece:
         size: int,
         columns: Mapping[str, pl.Series],
         steps: Int64s | None = None,
+        where: str | None = None,
     ) -> None:
         self.source = source
         self.part = part
@@ -53,6 +55,7 @@ class Piece:
         self.size = size
         self.columns = columns
         self.steps = steps
+        self.where = where or f"input {source.label!r}"
 
     @property
     def rows(self) -> Int64s:
@@ -156,9 +159,7 @@ def _columns(assignment: Columns, piece: Piece) -> Int64s:
 
 
 def _bad(piece: Piece, what: str) -> InputError:
-    return InputError(
-        f"input {piece.source.label!r}: {what}", "progress points are whole numbers from 0 to 2^63 − 2; repair the row."
-    )
+    return InputError(f"{piece.where}: {what}", "progress points are whole numbers from 0 to 2^63 − 2; repair the row.")
 
 
 def _ends(assignment: Columns, piece: Piece, starts: Int64s) -> Int64s | None:
@@ -175,7 +176,7 @@ def _ends(assignment: Columns, piece: Piece, starts: Int64s) -> Int64s | None:
     if backwards.any():
         row = int(np.argmax(backwards))
         raise InputError(
-            f"input {piece.source.label!r}: the progress of {piece.shown(row)} ends before it starts",
+            f"{piece.where}: the progress of {piece.shown(row)} ends before it starts",
             "swap the columns, or repair the row; a row whose end is its start never takes part.",
         )
     return ends

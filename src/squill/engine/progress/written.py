@@ -30,8 +30,11 @@ class WrittenSteps:
     the same order, and `final` makes points of places.
     """
 
-    def __init__(self, assignment: Assignment, node: Node, shard: int, shards: int) -> None:
+    def __init__(
+        self, assignment: Assignment, node: Node, shard: int, shards: int, inputs: tuple[str, ...] = ()
+    ) -> None:
         self._assignment = assignment
+        self._where = _named(inputs)
         rows = node.schema.empty_frame()
         nothing = FrameSource(label="to_storage", columns=node.schema, lifetime=None, frame=rows, frame_id=id(rows))
         self._source = ProgressSource(
@@ -50,7 +53,7 @@ class WrittenSteps:
 
     def next(self, columns: Mapping[str, pl.Series], size: int) -> tuple[Int64s, Int64s | None]:
         """Return the first points of the rows that come next, and their ends if they have any."""
-        piece = Piece(self._source, self._part, self._rows, size, columns)
+        piece = Piece(self._source, self._part, self._rows, size, columns, where=self._where)
         self._rows += size
         if isinstance(self._assignment, Fractions):
             return piece.rows, None
@@ -76,3 +79,10 @@ class WrittenSteps:
         if not isinstance(self._assignment, Fractions):
             return points
         return fraction_steps(points, self._rows, self._assignment.n, self._part.split, self._source.splits)
+
+
+def _named(inputs: tuple[str, ...]) -> str:
+    """Return whose rows are written: what users know are the names of their inputs."""
+    if len(inputs) == 1:
+        return f"input {inputs[0]!r}"
+    return f"the answer from {' and '.join(map(repr, inputs))}" if inputs else "the answer"

@@ -24,6 +24,7 @@ from squill.engine.owned import offer
 from squill.engine.state.columns import column_parts, dtype_from_text, dtype_to_text, series_from_parts
 from squill.errors import InternalError
 from squill.time import INFINITY
+from squill.wording import kind_of
 
 __all__ = ["Reader", "Writer", "decode", "encode"]
 
@@ -75,7 +76,7 @@ class _Encoder:
         for kind, encoded in _ENCODERS:
             if isinstance(value, kind):
                 return encoded(self, value, path)
-        raise InternalError(f"the state of {path.strip('/')} holds a {type(value).__name__}, which cannot be saved")
+        raise InternalError(f"the state of {path.strip('/')} holds {kind_of(value)}, which cannot be saved")
 
     def array(self, value: Array, path: str) -> Json:
         if value.dtype.hasobject:

@@ -11,6 +11,7 @@ from squill.errors import PlanError, TimeTypeError
 from squill.plan.codec import Codec
 from squill.plan.expressions import Expression
 from squill.plan.node import Node
+from squill.time import TimeType
 
 __all__ = ["check_key_type", "check_same_time", "refuse_lost_codecs", "refuse_object_order", "refuse_objects"]
 
@@ -31,8 +32,47 @@ def check_same_time(operator: str, nodes: Sequence[Node]) -> None:
         first, second, *_ = times
         raise TimeTypeError(
             f"{operator}: the inputs have different time types: {first} and {second}",
-            "bring them together with cast_time(…).",
+            _how_to_agree(first, second),
         )
+
+
+def _how_to_agree(first: TimeType, second: TimeType) -> str:
+    """Return what gives two inputs one time type; units alone can be changed once the rows are there."""
+    if first.is_integer and second.is_integer:
+        wider = max(first.dtype, second.dtype, key=lambda dtype: int(str(dtype).removeprefix("U").removeprefix("Int")))
+        return f"give both one type where they are read: start=sq.col(…).cast(pl.{wider})."
+    if first.is_integer or second.is_integer:
+        other = second if first.is_integer else first
+        return (
+            f"integers have no unit; if they count as the other does, from 1970 in ticks of 1{other.unit}, say so "
+            f"where they are read: start=sq.col(…).cast(pl.{other})."
+        )
+    zones = [getattr(time.dtype, "time_zone", None) for time in (first, second)]
+    if zones[0] == zones[1]:
+        finer, coarser = sorted((first, second), key=lambda time: time.tick_nanoseconds)
+        return f'count both in the finer ticks: .cast_time("{finer.unit}") on the input of {coarser}.'
+    if None not in zones:
+        return (
+            f"give both one time zone where they are read: start=sq.col(…).dt.convert_time_zone({zones[0]!r})"
+            f"{_and_one_unit(first, second)}."
+        )
+    zone, plain = (zones[0], second) if zones[1] is None else (zones[1], first)
+    if isinstance(plain.dtype, pl.Date):
+        return (
+            'count both in days, .cast_time("d"), or say where the dates are read in which time zone they are: '
+            f'start=sq.col(…).cast(pl.Datetime("us")).dt.replace_time_zone({zone!r}).'
+        )
+    return (
+        "say in which time zone the times without one are, where they are read: "
+        f"start=sq.col(…).dt.replace_time_zone({zone!r}){_and_one_unit(first, second)}."
+    )
+
+
+def _and_one_unit(first: TimeType, second: TimeType) -> str:
+    if first.unit == second.unit:
+        return ""
+    finer, coarser = sorted((first, second), key=lambda time: time.tick_nanoseconds)
+    return f', and .cast_time("{finer.unit}") on the input whose ticks are 1{coarser.unit}'
 
 
 def refuse_objects(operator: str, *nodes: Node) -> None:

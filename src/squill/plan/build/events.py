@@ -14,6 +14,7 @@ from squill.plan.node import Node
 from squill.plan.nodes import Disorder, EventsSource
 from squill.plan.schema import Schema
 from squill.time import TimeType
+from squill.wording import shortened
 
 __all__ = ["checked_disorder", "events_source"]
 
@@ -48,10 +49,10 @@ def checked_disorder(disorder: Disorder, time: TimeType, operator: str) -> Disor
     """Return the policy with its wait in ticks of this time type."""
     if not isinstance(disorder, Disorder):
         raise PlanError(
-            f"{operator}: disorder is {disorder!r}", "use sq.throw(), sq.drop(wait=…) or sq.adjust(wait=…)."
+            f"{operator}: disorder is {shortened(disorder)}", "use sq.throw(), sq.drop(wait=…) or sq.adjust(wait=…)."
         )
     if time.ticks(disorder.wait, f"{operator}: wait") < 0:
-        raise PlanError(f"{operator}: wait is {disorder.wait!r}", "give zero or more.")
+        raise PlanError(f"{operator}: wait is {shortened(disorder.wait)}", "give zero or more.")
     return disorder
 
 
@@ -59,7 +60,7 @@ def _checked(event: object) -> Event:
     if isinstance(event, (Point, Interval, StartEdge, EndEdge, Punctuation)):
         return event
     raise PlanError(
-        f"from_events: {event!r} is not an event",
+        f"from_events: {shortened(event)} is not an event",
         "use sq.point, sq.interval, sq.start_edge, sq.end_edge or sq.punctuation.",
     )
 
@@ -82,7 +83,7 @@ def _check_payloads(events: tuple[Event, ...], columns: Schema) -> None:
     for event in events:
         if not isinstance(event, Punctuation) and set(event.payload) != names:
             raise PlanError(
-                f"from_events: {event!r} has the columns {sorted(event.payload)}, others have {sorted(names)}",
+                f"from_events: {shortened(event)} has the columns {sorted(event.payload)}, others have {sorted(names)}",
                 "give every event the same columns.",
             )
 
@@ -107,10 +108,10 @@ def _check_lifetime(event: Event, time: TimeType) -> None:
     if end is None:
         return
     if time.instant(end, "from_events: end") < start:
-        raise InputError(f"from_events: {event!r} ends before it starts", "swap or correct the times.")
+        raise InputError(f"from_events: {shortened(event)} ends before it starts", "swap or correct the times.")
     if isinstance(event, EndEdge) and time.instant(end, "from_events: end") == start:
         raise InputError(
-            f"from_events: {event!r} ends its event where it starts",
+            f"from_events: {shortened(event)} ends its event where it starts",
             "leave out both edges: an event lives for at least one tick.",
         )
 

@@ -22,6 +22,7 @@ from squill.plan.build.folder_columns import folder_schema
 from squill.plan.build.locations import is_compressed, open_file, read_errors
 from squill.plan.nodes import FileSource
 from squill.plan.schema import Schema, require_type
+from squill.wording import shortened
 
 __all__ = ["check_columns", "given_schema", "input_columns"]
 
@@ -80,7 +81,7 @@ def common_schema(files: Sequence[str], file_format: str) -> Schema:
 def given_schema(given: object, operator: str) -> Schema:
     """Return the columns that the user says: nothing is guessed, and what the files have beside them is left out."""
     if not isinstance(given, Mapping) or not given:
-        raise PlanError(f"{operator}: schema is {given!r}", 'map names to types: {"ts": pl.Datetime("us")}.')
+        raise PlanError(f"{operator}: schema is {shortened(given)}", 'map names to types: {"ts": pl.Datetime("us")}.')
     return Schema({name: require_type(dtype, f"{operator}: column {name!r}") for name, dtype in given.items()})
 
 

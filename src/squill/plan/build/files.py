@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
-from squill.plan.build.locations import folders_below, is_local, matching_files, open_file, read_errors, suffix_of
+from squill.plan.build.locations import folders_below, matching_files, open_file, read_errors, suffix_of
+from squill.plan.paths import is_local, path_text, unfit_text
 from squill.plan.schema import Schema
+from squill.wording import shortened
 
 __all__ = [
     "FORMATS", "TYPED", "FoundFile", "changed_type", "common_type", "compare_columns", "expand_paths",
@@ -46,20 +48,19 @@ def expand_paths(paths: object) -> tuple[FoundFile, ...]:
     """Return the files that paths, folders and globs stand for, in name order."""
     is_one = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
     given: list[Any] = [paths] if is_one else list(paths)  # type: ignore[call-overload]
-    strange = [item for item in given if not isinstance(item, (str, os.PathLike))]
-    if strange:
-        raise PlanError(f"scan: {strange[0]!r} is no path", PATHS_HINT)
     if not given:
         raise PlanError("scan: no path is given", PATHS_HINT)
     found: list[FoundFile] = []
-    for item in given:
-        text = os.fspath(item)
+    for text in [path_text(item, "scan", PATHS_HINT) for item in given]:
         matches = matching_files(text, FORMATS)
         if not matches:
             raise SourceReadError(
                 f"scan: {text!r} matches no file",
                 f"check the path; a folder is searched for files ending in {', '.join(FORMATS)}.",
             )
+        for path in matches:
+            if (wrong := unfit_text(path)) is not None:
+                raise SourceReadError(f"scan: the name of {path!r} cannot be read: {wrong}", "rename the file.")
         found.extend(FoundFile(path, folders_below(text, path)) for path in matches)
     return tuple(found)
 
@@ -68,7 +69,9 @@ def format_of(files: Sequence[str], given: str | None) -> str:
     """Return the format of the files: the one given, or the one that all their names tell."""
     if given is not None:
         if given not in FORMATS.values():
-            raise PlanError(f"scan: format is {given!r}", f"use one of {', '.join(sorted(set(FORMATS.values())))}.")
+            raise PlanError(
+                f"scan: format is {shortened(given)}", f"use one of {', '.join(sorted(set(FORMATS.values())))}."
+            )
         return given
     # An address may end in options: s3://bucket/a.csv?region=…
     names = [path if is_local(path) else path.partition("?")[0] for path in files]
@@ -205,7 +208,12 @@ def unreadable_hint(file_format: str) -> str:
 
 
 def unreadable(path: str, file_format: str, error: Exception) -> SourceReadError:
-    """Return the error for a file that cannot be read."""
+    """Return the error for a file that cannot be read, or is not there any more."""
+    if isinstance(error, FileNotFoundError) or (is_local(path) and not Path(path).exists()):
+        return SourceReadError(
+            f"scan: {path!r} is gone, or not seen from this machine; it was there when the query was made",
+            "put it back, or make the query again; on a cluster all machines must see the files.",
+        )
     return SourceReadError(
         f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
     )

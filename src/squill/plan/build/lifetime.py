@@ -22,6 +22,7 @@ from squill.plan.nodes import (
     WithDuration,
 )
 from squill.time import NANOSECONDS, Duration, TimeType
+from squill.wording import shortened
 
 __all__ = [
     "alter_lifetime", "cast_time", "chop", "clip", "extend", "point_at_end", "quantize", "shift", "stitch",
@@ -79,7 +80,7 @@ def alter_lifetime(node: Node, start: pl.Expr | None, duration: Duration | pl.Ex
     if TimeType.of(expression.dtype) != time:
         raise TimeTypeError(
             f"alter_lifetime: the new start is {expression.dtype}, this stream's time is {time}",
-            "keep the type, or use cast_time(…).",
+            f"keep the type{'' if time.is_integer else '; .cast_time(…) afterwards counts in another unit'}.",
         )
     return AlterLifetime(parent=node, start=expression, duration=_duration(node, duration, "alter_lifetime"))
 
@@ -143,5 +144,5 @@ def cast_time(node: Node, unit: str) -> Node:
             "convert the column to a Datetime before giving it as start=.",
         )
     if unit not in ("ns", "us", "ms", "d") or unit not in NANOSECONDS:
-        raise DurationError(f"cast_time: unit is {unit!r}", 'use "ns", "us", "ms" (Datetime) or "d" (Date).')
+        raise DurationError(f"cast_time: unit is {shortened(unit)}", 'use "ns", "us", "ms" (Datetime) or "d" (Date).')
     return node if time.unit == unit else CastTime(parent=node, unit=unit)

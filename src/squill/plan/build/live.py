@@ -20,9 +20,11 @@ from squill.plan.node import Node, walk
 from squill.plan.nodes import Disorder, FileSource, FrameSource, PushSource, Source
 from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.tables import TableSource
+from squill.plan.paths import path_text
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.time import Duration, TimeType
+from squill.wording import shortened
 
 __all__ = ["folder_source", "growing", "partitions_source", "pushed_source", "streaming_source"]
 
@@ -39,9 +41,11 @@ def folder_source(
     **times: Any,
 ) -> LiveSource:
     """Return the rows of files that appear in a folder."""
-    text = os.fspath(path)
+    text = path_text(path, OPERATOR, 'give that of a folder in which files appear, such as "inbox/".')
     if files_per_epoch is not None and (type(files_per_epoch) is not int or files_per_epoch < 1):
-        raise PlanError(f"stream: files_per_epoch is {files_per_epoch!r}", "give a whole number of at least 1.")
+        raise PlanError(
+            f"stream: files_per_epoch is {shortened(files_per_epoch)}", "give a whole number of at least 1."
+        )
     if not Path(text).is_dir():
         raise SourceReadError(f"stream: there is no folder {text!r}", "make it before; files may come later.")
     files = [FoundFile(path, folders_below(text, path)) for path in matching_files(text, FORMATS)]

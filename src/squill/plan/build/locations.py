@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import polars as pl
 
-from squill.errors import PlanError
+from squill.plan.paths import is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,15 +24,12 @@ __all__ = [
     "folders_below",
     "is_compressed",
     "is_listed",
-    "is_local",
     "matching_files",
     "open_file",
     "read_errors",
     "suffix_of",
-    "written_path",
 ]
 
-ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = "*?["
 COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
 """How gzip, zstd and zlib begin: Polars reads such files, but not from the middle."""
@@ -51,32 +47,6 @@ def read_errors() -> tuple[type[Exception], ...]:
 def is_compressed(beginning: bytes) -> bool:
     """Return whether a file that begins so is compressed."""
     return beginning.startswith(COMPRESSED)
-
-
-def is_local(path: str) -> bool:
-    return ADDRESS.match(path) is None
-
-
-def written_path(given: object, operator: str) -> Path:
-    """Return where something is to be written: files are read from anywhere, and written to folders of the hosts.
-
-    Examples
-    --------
-    >>> written_path("file:///tmp/an%20answer", "to_storage")
-    PosixPath('/tmp/an answer')
-    """
-    if not isinstance(given, (str, os.PathLike)):
-        raise PlanError(f"{operator}: {given!r} is no path", 'give that of a folder, such as "out/".')
-    text = str(os.fspath(given))
-    if is_local(text):
-        return Path(text)
-    address = urlsplit(text)
-    if address.scheme.lower() == "file":
-        return Path(unquote(address.path))
-    raise PlanError(
-        f"{operator}: {text!r} is an address of {address.scheme}; files are written to mounted folders only",
-        "give the path of a folder that all machines see, or write there with to_spark() or of batches().",
-    )
 
 
 def open_file(path: str) -> pa.NativeFile:

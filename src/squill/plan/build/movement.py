@@ -26,6 +26,7 @@ from squill.plan.routing import (
     Routing,
 )
 from squill.plan.schema import Schema
+from squill.wording import shortened
 
 __all__ = [
     "Target", "broadcast", "checked_shards", "moved", "multicast", "redistribute", "refuse_bound_columns", "rekey",
@@ -38,9 +39,11 @@ class Target:
 
     def __init__(self, before: Layout, layout: Layout, scope: str | None, channel: str | None, operator: str) -> None:
         if scope is not None and scope not in SCOPES:
-            raise PlanError(f"{operator}: scope is {scope!r}", "use 'local' or 'global', or leave it out.")
+            raise PlanError(f"{operator}: scope is {shortened(scope)}", "use 'local' or 'global', or leave it out.")
         if channel is not None and channel not in CHANNELS:
-            raise PlanError(f"{operator}: channel is {channel!r}", "use 'files' or 'shuffle', or leave it out.")
+            raise PlanError(
+                f"{operator}: channel is {shortened(channel)}", "use 'files' or 'shuffle', or leave it out."
+            )
         self.scope = FLAT if scope is None else scope
         if self.scope != FLAT and layout != before:
             raise PlanError(
@@ -125,7 +128,7 @@ def moved(node: Node, routing: Routing) -> Node:
 
 def checked_shards(shards: object, operator: str) -> int:
     if not isinstance(shards, int) or isinstance(shards, bool) or shards < 1:
-        raise PlanError(f"{operator}: {shards!r} is not a number of shards", "give at least 1.")
+        raise PlanError(f"{operator}: {shortened(shards)} is not a number of shards", "give at least 1.")
     return shards
 
 

@@ -19,6 +19,7 @@ from squill.plan.nodes import Detect
 from squill.plan.nodes.patterns import COLUMN, REGISTER, START_TICKS, Element, FunctionCall, PatternTree, Register
 from squill.plan.pattern import ELEMENTS, Pattern, as_pattern
 from squill.time import Duration, TimeType
+from squill.wording import shortened
 
 __all__ = ["bind_order", "detect", "ordered_time"]
 
@@ -49,7 +50,7 @@ def detect(
 ) -> Node:
     time = ordered_time(node, "detect")
     if not isinstance(overlap, bool):
-        raise PlanError(f"detect: overlap is {overlap!r}", "use True or False.")
+        raise PlanError(f"detect: overlap is {shortened(overlap)}", "use True or False.")
     whole = as_pattern(pattern, "detect")
     binder = _Binder(node, tuple(keys), whole)
     order = None if order_by is None else bind_order(order_by, node, "detect")
@@ -223,7 +224,7 @@ def _declared(name: str, value: object) -> Register:
     series = _constant(name, value)
     if isinstance(series.dtype, (pl.Null, pl.Object)):
         raise PlanError(
-            f"detect: the first value {value!r} of the register {name!r} says no type",
+            f"detect: the first value {shortened(value)} of the register {name!r} says no type",
             f"write {name}=0, or a null of a type: pl.lit(None, pl.Int64).",
         )
     return Register(name, series.dtype, series[0])

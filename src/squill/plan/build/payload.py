@@ -14,6 +14,7 @@ from squill.plan.expressions import Expression, bind, bind_predicate, column
 from squill.plan.node import Node
 from squill.plan.nodes import MapBatches, Select, SelectMany, Where
 from squill.plan.schema import Schema, require_type
+from squill.wording import articled, shortened
 
 __all__ = [
     "drop", "map_batches", "project", "rename", "returned_columns", "select", "select_many", "where", "with_columns",
@@ -62,7 +63,9 @@ def with_columns(node: Node, keys: Sequence[str], expressions: Sequence[object],
 def drop(node: Node, keys: Sequence[str], names: Sequence[str]) -> Node:
     for name in names:
         if not isinstance(name, str):
-            raise PlanError(f"drop: {name!r} is {type(name).__name__}, not a column's name", "drop('a', 'b')")
+            raise PlanError(
+                f"drop: {shortened(name)} is {articled(type(name).__name__)}, not a column's name", "drop('a', 'b')"
+            )
         node.schema.require(name, "drop")
         if name in keys:
             raise PlanError(f"drop: {name!r} is a key of this group", "drop it after the group.")
@@ -72,7 +75,7 @@ def drop(node: Node, keys: Sequence[str], names: Sequence[str]) -> Node:
 
 def rename(node: Node, keys: Sequence[str], mapping: Mapping[str, str]) -> Node:
     if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping.values()):
-        raise PlanError(f"rename: {mapping!r} does not say new names for old ones", "rename({'old': 'new'})")
+        raise PlanError(f"rename: {shortened(mapping)} does not say new names for old ones", "rename({'old': 'new'})")
     for name in mapping:
         node.schema.require(name, "rename")
         if name in keys:
@@ -107,9 +110,9 @@ def map_batches(
 ) -> Node:
     operator = "select_many" if many else "map_batches"
     if not callable(function):
-        raise PlanError(f"{operator}: {function!r} is not a function", "give a function of a frame.")
+        raise PlanError(f"{operator}: {shortened(function)} is not a function", "give a function of a frame.")
     if schema is not None and not isinstance(schema, Mapping):
-        raise PlanError(f"{operator}: schema is {schema!r}", "map names to types: schema={'x': pl.Int64}.")
+        raise PlanError(f"{operator}: schema is {shortened(schema)}", "map names to types: schema={'x': pl.Int64}.")
     given = _unchanged(node, operator) if schema is None else schema
     output, encoded = returned_columns(node, keys, given, operator)
     return MapBatches(

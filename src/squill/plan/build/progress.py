@@ -20,6 +20,7 @@ from squill.plan.nodes.tables import TableSource
 from squill.plan.placement import placement_of
 from squill.plan.rebuild import rebuild
 from squill.plan.routing import HashRouting, RoundRobinRouting
+from squill.wording import articled, shortened
 
 __all__ = ["ProgressInput", "check_coarsen", "inputs_of", "over_progress", "placed_again"]
 
@@ -80,7 +81,8 @@ def inputs_of(root: Node, given: Any) -> list[ProgressInput]:
 def _check_stored(source: Source) -> None:
     if not isinstance(source, (FrameSource, FileSource)):
         raise UnsupportedOperatorError(
-            f"progressive: the input {source.label!r} is a {source.name}, which has no rows to take in another order",
+            f"progressive: the input {source.label!r} is {articled(source.name.replace('_', ' '))}, which has no rows "
+            "to take in another order",
             "give frames or files: sq.from_frame(…), sq.scan(…).",
         )
     if isinstance(source, TableSource):
@@ -109,7 +111,9 @@ def _chosen(named: Mapping[str, Source], given: Any) -> Iterator[tuple[str, Assi
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
-        raise PlanError(f"progressive: {given!r} is no assignment", f"give {WAYS}, or a dict of these by input name.")
+        raise PlanError(
+            f"progressive: {shortened(given)} is no assignment", f"give {WAYS}, or a dict of these by input name."
+        )
     inputs = ", ".join(named)
     for name, assignment in given.items():
         if name not in named:
@@ -117,7 +121,9 @@ def _chosen(named: Mapping[str, Source], given: Any) -> Iterator[tuple[str, Assi
             hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "inputs are named by name=."
             raise PlanError(f"progressive: there is no input {name!r}; the inputs are: {inputs}", hint)
         if not isinstance(assignment, Assignment):
-            raise PlanError(f"progressive: {name!r} has {assignment!r}, which is no assignment", f"give {WAYS}.")
+            raise PlanError(
+                f"progressive: {name!r} has {shortened(assignment)}, which is no assignment", f"give {WAYS}."
+            )
     for name, source in named.items():
         assignment = given.get(name, _stored_order(source))
         if assignment is None:

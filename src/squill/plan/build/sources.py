@@ -21,6 +21,7 @@ from squill.plan.nodes.tables import ElsewhereSource, TableSource
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
+from squill.wording import kind_of, shortened
 
 __all__ = [
     "FORMATS", "at_least_zero", "brought_source", "elsewhere_source", "file_source", "frame_source", "held_source",
@@ -47,7 +48,7 @@ def to_frame(data: Any, operator: str) -> pl.DataFrame:
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise PlanError(f"{operator}: the data cannot be read as a table: {error}", "check the columns.") from error
     raise PlanError(
-        f"{operator}: {type(data).__name__} is not a table",
+        f"{operator}: {kind_of(data)} is not a table",
         "give a Polars, Arrow or pandas frame, a dict of columns, or anything with the Arrow C stream.",
     )
 
@@ -57,7 +58,7 @@ def lifetime_of(
 ) -> Lifetime | None:
     """Return how times are read off the rows; None for relational data."""
     if lifetime not in ("point", "open"):
-        raise PlanError(f"{operator}: lifetime is {lifetime!r}", 'use "point" or "open".')
+        raise PlanError(f"{operator}: lifetime is {shortened(lifetime)}", 'use "point" or "open".')
     if start is None:
         if end is not None:
             raise PlanError(f"{operator}: end= without start=", "name the start column too.")
@@ -211,7 +212,7 @@ def push_source(
     keep_time: bool,
 ) -> PushSource:
     if not isinstance(schema, Mapping):
-        raise PlanError(f"source: schema is {schema!r}", "map names to types: {'t': pl.Int64}.")
+        raise PlanError(f"source: schema is {shortened(schema)}", "map names to types: {'t': pl.Int64}.")
     columns = Schema({name: require_type(dtype, f"source: column {name!r}") for name, dtype in schema.items()})
     read = lifetime_of(columns, start, end, lifetime, "source", keep_time=keep_time)
     if read is None or read.start.source_column is None or (read.end is not None and read.end.source_column is None):
@@ -233,7 +234,7 @@ def push_source(
 def at_least_zero(number: object, what: str) -> int:
     """Return a whole number that is not negative."""
     if type(number) is not int or number < 0:
-        raise PlanError(f"{what} is {number!r}", "give a whole number of at least 0.")
+        raise PlanError(f"{what} is {shortened(number)}", "give a whole number of at least 0.")
     return number
 
 
@@ -243,11 +244,11 @@ def wall_seconds(given: Duration | None, what: str) -> float | None:
         return None
     if isinstance(given, int):
         raise DurationError(
-            f"{what} is {given!r}; it is wall-clock time and needs a unit", 'write "5ms" or a timedelta.'
+            f"{what} is {shortened(given)}; it is wall-clock time and needs a unit", 'write "5ms" or a timedelta.'
         )
     nanoseconds = TimeType(pl.Datetime("ns")).ticks(given, what)
     if nanoseconds < 0:
-        raise PlanError(f"{what} is {given!r}", "give zero or more.")
+        raise PlanError(f"{what} is {shortened(given)}", "give zero or more.")
     return nanoseconds / 1e9
 
 

@@ -15,6 +15,7 @@ from squill.plan.node import Node
 from squill.plan.nodes import AsofJoin, ClipByStream, Exists, Join
 from squill.plan.schema import Schema
 from squill.time import Duration
+from squill.wording import shortened
 
 __all__ = ["On", "asof_join", "clip", "exists", "join"]
 
@@ -34,7 +35,7 @@ class On:
 
 def join(left: Node, right: Node, on: On, where: object, how: str) -> Node:
     if how not in HOWS:
-        raise PlanError(f"join: how is {how!r}", "use " + ", ".join(map(repr, HOWS)) + ".")
+        raise PlanError(f"join: how is {shortened(how)}", "use " + ", ".join(map(repr, HOWS)) + ".")
     if how == "cross" and any(item is not None for item in (on.on, on.left_on, on.right_on)):
         raise PlanError("join: how='cross' pairs everything and takes no key columns", "leave on= out, or use 'inner'.")
     matching = _matching(left, right, on, where, "join", needs_keys=how != "cross")
@@ -49,13 +50,15 @@ def exists(left: Node, right: Node, on: On, where: object, *, negated: bool) -> 
 
 def asof_join(left: Node, right: Node, on: On, tolerance: Duration | None, order_by: object, how: str) -> Node:
     if how not in ("left", "inner"):
-        raise PlanError(f"asof_join: how is {how!r}", "use 'left' or 'inner'.")
+        raise PlanError(f"asof_join: how is {shortened(how)}", "use 'left' or 'inner'.")
     _require_time(left, right, "asof_join")
     matching = _matching(left, right, on, None, "asof_join", needs_keys=False)
     assert left.time is not None
     ticks = None if tolerance is None else left.time.ticks(tolerance, "asof_join: tolerance")
     if ticks is not None and ticks < 0:
-        raise PlanError(f"asof_join: the tolerance {tolerance!r} is negative", "give 0 or more, or leave it out.")
+        raise PlanError(
+            f"asof_join: the tolerance {shortened(tolerance)} is negative", "give 0 or more, or leave it out."
+        )
     order = bind(_listed(order_by), {}, right.scope, "asof_join order_by")
     refuse_object_order("asof_join order_by", right.codecs, order)
     node = AsofJoin(left=left, right=right, matching=matching, tolerance=ticks, order_by=order, how=how)

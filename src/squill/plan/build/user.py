@@ -18,6 +18,7 @@ from squill.plan.build.payload import returned_columns
 from squill.plan.node import Node
 from squill.plan.nodes import SnapshotApply, UserOperator
 from squill.plan.nodes.user import LIFETIMES, POINT
+from squill.wording import kind_of, shortened
 
 __all__ = ["operator", "snapshot_apply"]
 
@@ -119,7 +120,7 @@ def _require_schema(schema: object, what: str, hint: str) -> Mapping[str, Any]:
         raise PlanError(f"{what}: the schema is {found}", f"map the columns of its rows to types: {hint}")
     for name in schema:
         if not isinstance(name, str):
-            raise PlanError(f"{what}: the schema has {name!r} for a column's name", "names are text.")
+            raise PlanError(f"{what}: the schema has {shortened(name)} for a column's name", "names are text.")
     if not schema:
         raise PlanError(f"{what}: the schema names no column", f"name at least one: {hint}")
     return schema
@@ -129,7 +130,7 @@ def _lifetime(probe: Any, what: str) -> str:
     lifetime = getattr(probe, "lifetime", POINT)
     if not isinstance(lifetime, str) or lifetime not in LIFETIMES:
         raise PlanError(
-            f"{what}: lifetime is {lifetime!r}",
+            f"{what}: lifetime is {shortened(lifetime)}",
             'use "point" (each row lives for its instant), "interval" (rows say their end) or "until_next" (rows live '
             "until the key's next answer).",
         )
@@ -140,7 +141,7 @@ def snapshot_apply(
     node: Node, keys: Sequence[str], function: Callable[..., Any], schema: Mapping[str, Any] | None
 ) -> Node:
     if not callable(function):
-        raise PlanError(f"snapshot_apply: {function!r} is not a function", "give a function of a frame.")
+        raise PlanError(f"snapshot_apply: {shortened(function)} is not a function", "give a function of a frame.")
     label = getattr(function, "__name__", type(function).__name__)
     what = f"snapshot_apply({label})"
     example = "schema={'n': pl.Int64}."
@@ -169,7 +170,7 @@ def _inferred(node: Node, function: Callable[..., Any], what: str) -> Mapping[st
         ) from error
     if not isinstance(returned, pl.DataFrame):
         raise PlanError(
-            f"{what}: called with no rows, to learn its columns, it returned {type(returned).__name__}, not a frame",
+            f"{what}: called with no rows, to learn its columns, it returned {kind_of(returned)}, not a frame",
             hint,
         )
     # An object column that comes back is the one that went in, with its codec.

@@ -10,6 +10,7 @@ from squill.plan.build.lifetime import temporal
 from squill.plan.node import Node
 from squill.plan.nodes import CountWindow, HoppingWindow, PerWindow, SessionWindow
 from squill.time import INFINITY, Duration
+from squill.wording import shortened
 
 __all__ = ["count_window", "hopping_window", "per_window", "session_window"]
 
@@ -19,7 +20,9 @@ def hopping_window(
 ) -> Node:
     time = temporal(node, operator)
     if closed not in ("left", "right"):
-        raise PlanError(f"{operator}: closed is {closed!r}", 'use "left" ([w - size, w)) or "right" ((w - size, w]).')
+        raise PlanError(
+            f"{operator}: closed is {shortened(closed)}", 'use "left" ([w - size, w)) or "right" ((w - size, w]).'
+        )
     return HoppingWindow(
         parent=node,
         size=time.positive(size, f"{operator}: size"),
@@ -33,7 +36,8 @@ def count_window(node: Node, keys: Sequence[str], count: int) -> Node:
     temporal(node, "count_window")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < INFINITY:
         raise PlanError(
-            f"count_window: n is {count!r}; it must be a whole number of at least 1 and below 2^63", "count_window(10)"
+            f"count_window: n is {shortened(count)}; it must be a whole number of at least 1 and below 2^63",
+            "count_window(10)",
         )
     refuse_objects("count_window", node)
     return CountWindow(parent=node, count=count, keys=tuple(keys))
@@ -44,7 +48,7 @@ def session_window(
 ) -> Node:
     time = temporal(node, "session_window")
     if rows not in ("running", "final"):
-        raise PlanError(f"session_window: rows is {rows!r}", 'use "running" or "final".')
+        raise PlanError(f"session_window: rows is {shortened(rows)}", 'use "running" or "final".')
     refuse_objects("session_window", node)
     limit = None if max_duration is None else time.positive(max_duration, "session_window: max_duration")
     return SessionWindow(

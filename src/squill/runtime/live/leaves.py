@@ -32,6 +32,7 @@ from squill.runtime.live.orders import Late, LiveRead, Moved
 from squill.runtime.live.postbox import opened_run
 from squill.runtime.shard import read_split
 from squill.time import INFINITY, MINUS_INFINITY
+from squill.wording import shortened
 
 __all__ = ["EpochInbox", "Leaf", "LiveLeaf", "PartitionRead", "PushedPortion", "leaf_for"]
 
@@ -329,7 +330,7 @@ class PartitionRead:
 def _checked_item(item: Any, partition: int, columns: Schema) -> tuple[pl.DataFrame, Any]:
     where = f"partitions: partition {partition}"
     if not isinstance(item, tuple) or len(item) != 2:
-        raise InputError(f"{where} gave {item!r}", "yield pairs: rows, and the offset after them.")
+        raise InputError(f"{where} gave {shortened(item)}", "yield pairs: rows, and the offset after them.")
     frame = to_frame(item[0], where)
     if list(frame.columns) != list(columns):
         raise InputError(
@@ -346,6 +347,7 @@ def _checked_item(item: Any, partition: int, columns: Schema) -> tuple[pl.DataFr
         json.dumps(item[1], allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{where} gave the offset {item[1]!r}", "use what JSON can say: numbers, text, lists and dicts of these."
+            f"{where} gave the offset {shortened(item[1])}",
+            "use what JSON can say: numbers, text, lists and dicts of these.",
         ) from error
     return frame, item[1]

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from squill.errors import PlanError
+from squill.wording import shortened
 
 __all__ = ["checked_memory", "default_memory"]
 
@@ -26,4 +27,6 @@ def default_memory(processes: int = 1) -> int:
 def checked_memory(given: object) -> int | None:
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0):
         return given
-    raise PlanError(f"start: memory is {given!r}", "give a number of bytes, such as 2 * 1024**3, or leave it out.")
+    raise PlanError(
+        f"start: memory is {shortened(given)}", "give a number of bytes, such as 2 * 1024**3, or leave it out."
+    )

@@ -19,10 +19,11 @@ import polars as pl
 from squill.engine.arrow_form import arrow_table
 from squill.errors import ClusterError, PlanError, UserFunctionError
 from squill.plan.build.files import read_stored
-from squill.plan.build.locations import written_path
+from squill.plan.paths import written_path
 from squill.plan.sinks import SUFFIXES, Folder, Table
 from squill.runtime.live.orders import OutputOrder
 from squill.runtime.stored_answer import sync_to_disk
+from squill.wording import shortened
 
 __all__ = ["FolderSink", "FunctionSink", "Sink", "TableSink", "console_sink", "sink_for"]
 
@@ -159,7 +160,7 @@ def sink_for(given: object, session: Any = None) -> Sink:
     """Return the sink that the user means: a function, a folder, "console" or a table."""
     if isinstance(given, Sink):
         return given
-    if given == CONSOLE:
+    if isinstance(given, str) and given == CONSOLE:
         return console_sink()
     if isinstance(given, Folder):
         return FolderSink(given)
@@ -175,7 +176,8 @@ def sink_for(given: object, session: Any = None) -> Sink:
     if callable(given):
         return FunctionSink(given)
     raise PlanError(
-        f"start: {given!r} is no sink", 'give a function of a frame, the path of a folder, "console" or sq.table(…).'
+        f"start: {shortened(given)} is no sink",
+        'give a function of a frame, the path of a folder, "console" or sq.table(…).',
     )
 
 

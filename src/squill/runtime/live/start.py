@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from squill.errors import PlanError
-from squill.plan.build.locations import written_path
 from squill.plan.build.refresh import with_refreshed
 from squill.plan.build.sources import wall_seconds
 from squill.plan.live import WatchedFolder
 from squill.plan.node import Node
 from squill.plan.nodes.live import LiveSource
+from squill.plan.paths import written_path
 from squill.plan.relayout import shards_in
 from squill.runtime.live.bootstrap import Bootstrap, KeptState
 from squill.runtime.live.driver import LiveDriver, plan_as_json
@@ -29,6 +29,7 @@ from squill.runtime.live.share import checked_memory
 from squill.runtime.live.sinks import FolderSink, Sink, sink_for
 from squill.runtime.runtime import Runtime
 from squill.time import Duration
+from squill.wording import shortened
 
 __all__ = ["prepare_live"]
 
@@ -136,10 +137,10 @@ def _checked(
     every: Duration | None, emit: object, checkpoint: object, *, until_now: object, complete: object, speculate: object
 ) -> float:
     if emit not in EMITS:
-        raise PlanError(f"start: emit is {emit!r}", 'use "closed" or "changes".')
+        raise PlanError(f"start: emit is {shortened(emit)}", 'use "closed" or "changes".')
     for name, value in (("until_now", until_now), ("complete", complete), ("speculate", speculate)):
         if not isinstance(value, bool):
-            raise PlanError(f"start: {name} is {value!r}", "use True or False.")
+            raise PlanError(f"start: {name} is {shortened(value)}", "use True or False.")
     if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
-        raise PlanError(f"start: checkpoint is {checkpoint!r}", 'give the path of a folder, such as "ck/".')
+        raise PlanError(f"start: checkpoint is {shortened(checkpoint)}", 'give the path of a folder, such as "ck/".')
     return wall_seconds(every, "start: every") or 0.0

@@ -22,11 +22,11 @@ from squill.engine.batch import Batch
 from squill.engine.hashing import hash_columns
 from squill.engine.operator import STARTS, Operator
 from squill.exchange.deal import Deal, bucket_count, even_deal
-from squill.plan.build.locations import is_local
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Source
+from squill.plan.paths import is_local
 from squill.plan.routing import HashRouting
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, read_split, run_shard

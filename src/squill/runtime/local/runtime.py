@@ -26,6 +26,7 @@ from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.splits import splits_of_fragment
 from squill.runtime.ticket import RunTicket
+from squill.wording import kind_of, shortened
 
 if TYPE_CHECKING:
     from squill.plan.nodes.live import LiveSource
@@ -48,7 +49,7 @@ class LocalRuntime:
     def __init__(self, cores: int, machines: int = 1) -> None:
         for name, value in (("cores", cores), ("machines", machines)):
             if type(value) is not int or value < 1:
-                raise PlanError(f"local: {name} is {value!r}", "give a whole number of at least 1.")
+                raise PlanError(f"local: {name} is {shortened(value)}", "give a whole number of at least 1.")
         _check_shards(cores * machines)
         self._cores = cores
         self._machines = machines
@@ -147,7 +148,7 @@ class LocalRuntime:
 
     def stream_columns(self, table: Any) -> Schema:
         raise PlanError(
-            f"stream: {type(table).__name__} is no live source of this cluster",
+            f"stream: {kind_of(table)} is no live source of this cluster",
             "give the path of a folder, sq.partitions(…) or a pushed sq.source(…).",
         )
 

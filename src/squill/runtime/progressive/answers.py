@@ -18,6 +18,7 @@ from squill.runtime.progressive.early import EarlyAnswer
 from squill.runtime.progressive.provenance import ProvenanceOf
 from squill.runtime.progressive.status import EarlyStatus, Watch
 from squill.runtime.progressive.store import AnswerStore, Late
+from squill.wording import kind_of, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +48,7 @@ def checked_until(until: Any) -> Until:
     if isinstance(until, (int, float)) and not isinstance(until, bool) and 0 < until <= sys.float_info.max:
         return float(until)
     raise PlanError(
-        f"progressive: until is {until!r}",
+        f"progressive: until is {shortened(until)}",
         "give a function of the early answer that says when it is good enough, or a number of seconds above 0.",
     )
 
@@ -160,7 +161,7 @@ class EarlyAnswers:
                 return bool(said)
             except (TypeError, ValueError) as error:
                 raise UserFunctionError(
-                    f"progressive: until= gave {type(said).__name__} for the answer at {answer.progress}, which is "
+                    f"progressive: until= gave {kind_of(said)} for the answer at {answer.progress}, which is "
                     "neither true nor false",
                     "give a function of the early answer that says whether it is good enough.",
                 ) from error

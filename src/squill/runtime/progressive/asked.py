@@ -19,6 +19,7 @@ from squill.engine.codecs import encode_value
 from squill.errors import PlanError, SquillError
 from squill.plan.codec import Codec
 from squill.plan.schema import Schema
+from squill.wording import shortened
 
 __all__ = ["AskedRow", "asked_row", "rows_like"]
 
@@ -47,7 +48,9 @@ def asked_row(row: Any, shown: pl.DataFrame, stored: pl.DataFrame, codecs: Mappi
     found = reduce(and_, like, pl.repeat(True, shown.height, eager=True))
     if not found.any():
         described = dict(row) if isinstance(row, Mapping) else row.row(0, named=True)
-        raise PlanError(f"provenance: the answer has no row {described!r}", "give one of early.frame.rows(named=True).")
+        raise PlanError(
+            f"provenance: the answer has no row {shortened(described)}", "give one of early.frame.rows(named=True)."
+        )
     first = found.arg_true()[0]
     wanted = stored.select(names).slice(first, 1)
     others = (found & ~rows_like(stored, wanted)).arg_true()
@@ -66,7 +69,7 @@ def _columns_of(row: Any) -> Mapping[str, Any]:
             raise PlanError(f"provenance: a frame of {row.height} rows is given", WAYS)
         return {series.name: series for series in row.get_columns()}
     if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
-        raise PlanError(f"provenance: {row!r} is not a row", WAYS)
+        raise PlanError(f"provenance: {shortened(row)} is not a row", WAYS)
     return row
 
 
@@ -82,7 +85,7 @@ def _like(asked: Any, shown: pl.Series, stored: pl.Series, codec: Codec | None) 
         value = pl.select(pl.lit(asked, shown.dtype)).to_series()
     except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
         raise PlanError(
-            f"provenance: {shown.name!r} is {asked!r}, but the column is {shown.dtype}",
+            f"provenance: {shown.name!r} is {shortened(asked)}, but the column is {shown.dtype}",
             "give a row as early.frame.rows(named=True) has it.",
         ) from error
     if not _has_nanoseconds(shown.dtype):

@@ -30,7 +30,6 @@ from squill.plan.past_steps import forget_past_steps, join_by_step
 from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
 from squill.plan.rewrite.compute_after_step_join import compute_after_step_join
-from squill.plan.schema import Schema
 from squill.runtime.progressive.answers import EarlyAnswers, Step, checked_until
 from squill.runtime.progressive.in_process import in_process
 from squill.runtime.progressive.late import late_rows
@@ -38,9 +37,9 @@ from squill.runtime.progressive.on_shards import on_shards
 from squill.runtime.progressive.points import Counted
 from squill.runtime.progressive.provenance import ProvenanceOf
 from squill.runtime.progressive.status import Watch
-from squill.runtime.progressive.store import DIFF
 from squill.runtime.progressive.whole import whole_answer
 from squill.runtime.runtime import Runtime
+from squill.wording import shortened
 
 __all__ = ["start_progressive"]
 
@@ -83,7 +82,7 @@ def start_progressive(
     what else is to be asked of the inputs.
     """
     if not isinstance(ha, bool):
-        raise PlanError(f"progressive: ha is {ha!r}", "give True or False.")
+        raise PlanError(f"progressive: ha is {shortened(ha)}", "give True or False.")
     if runtime is not None:
         runtime.refuse_early(ha=ha)
     checked = checked_until(until)
@@ -92,7 +91,6 @@ def start_progressive(
         # Before columns that nobody else needs are left out.
         root = with_intervals(root, inputs_of(root, assignment), step)
     node = rewrite(root)
-    _check_name(node.schema)
     inputs = inputs_of(node, assignment)
     _check_points(inputs)
     early: Callable[..., EarlyAnswers] = _relational
@@ -100,11 +98,6 @@ def start_progressive(
         early = _temporal
     promised = partial(_check_promised, promised_together(inputs), runtime, spread)
     return early(node, inputs, step, checked, runtime, sharded, promised, ha=ha)
-
-
-def _check_name(answer: Schema) -> None:
-    if DIFF in answer:
-        raise PlanError(f"progressive: there is a column {DIFF!r} already, where changes are counted", "rename it.")
 
 
 def _check_points(inputs: list[ProgressInput]) -> None:

@@ -67,6 +67,7 @@ from squill.runtime.spark.task import (
 )
 from squill.runtime.splits import plan_without_rows, splits_of_fragment, without_rows
 from squill.runtime.ticket import RunTicket, new_id
+from squill.wording import kind_of
 
 if TYPE_CHECKING:
     from squill.plan.nodes.live import LiveSource
@@ -358,7 +359,7 @@ class SparkRuntime:
     def stream_columns(self, table: Any) -> Schema:
         if not getattr(table, "isStreaming", False):
             raise PlanError(
-                f"stream: {type(table).__name__} is no live source",
+                f"stream: {kind_of(table)} is no live source",
                 "give the path of a folder, a streaming DataFrame (spark.readStream…), or sq.partitions(…).",
             )
         return columns_of(table)

@@ -20,12 +20,13 @@ from pyspark.sql import SparkSession
 
 from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import COMPRESSIONS
-from squill.plan.build.locations import written_path
+from squill.plan.paths import written_path
 from squill.plan.routing import CHANNELS
 from squill.runtime.allocation import keeping_environment
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.shipping import ship_package
+from squill.wording import shortened
 
 __all__ = ["start_runtime", "start_session"]
 
@@ -52,15 +53,19 @@ def start_runtime(
     """Return a runtime on the session, or on one started for it."""
     for name, value in (("machines", machines), ("cores", cores)):
         if value is not None and (type(value) is not int or value < 1):
-            raise PlanError(f"spark: {name} is {value!r}", "give a whole number of at least 1.")
+            raise PlanError(f"spark: {name} is {shortened(value)}", "give a whole number of at least 1.")
     if compression is not None and compression not in COMPRESSIONS:
-        raise PlanError(f"spark: compression is {compression!r}", f"use None or one of {', '.join(COMPRESSIONS)}.")
+        raise PlanError(
+            f"spark: compression is {shortened(compression)}", f"use None or one of {', '.join(COMPRESSIONS)}."
+        )
     if channel is not None and channel not in CHANNELS:
-        raise PlanError(f"spark: channel is {channel!r}", f"use one of {', '.join(CHANNELS)}, or leave it out.")
+        raise PlanError(
+            f"spark: channel is {shortened(channel)}", f"use one of {', '.join(CHANNELS)}, or leave it out."
+        )
     if session is not None and master is not None:
         raise PlanError("spark: both a session and a master are given", "give one; a session has its master.")
     if session is not None and not hasattr(session, "createDataFrame"):
-        raise PlanError(f"spark: {session!r} is no Spark session", 'give one, or sq.spark(master="local[4]").')
+        raise PlanError(f"spark: {shortened(session)} is no Spark session", 'give one, or sq.spark(master="local[4]").')
     owned = session is None
     if owned:
         session = start_session(master or "local[*]", cores)
@@ -89,7 +94,7 @@ def start_session(master: str, cores: int) -> SparkSession:
     What is behind an address of Spark Connect is started already, and has its settings.
     """
     if not isinstance(master, str):
-        raise PlanError(f"spark: master is {master!r}", "give one such as local[4] or spark://host:7077.")
+        raise PlanError(f"spark: master is {shortened(master)}", "give one such as local[4] or spark://host:7077.")
     if master.startswith(CONNECT):
         return _session_at(master)
     _check_java()

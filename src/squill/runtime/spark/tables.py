@@ -28,6 +28,7 @@ from squill.plan.nodes import FileSource, FrameSource, Select
 from squill.plan.nodes.tables import SpooledSource, TableSource
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
+from squill.wording import kind_of
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
@@ -54,9 +55,7 @@ def columns_of(table: Any) -> Schema:
     """Return a DataFrame's columns with the types that their rows have here."""
     names = getattr(getattr(table, "schema", None), "names", None)
     if names is None or not hasattr(table, "mapInArrow"):
-        raise PlanError(
-            f"from_spark: {type(table).__name__} is no DataFrame of Spark", "from_frame takes other tables."
-        )
+        raise PlanError(f"from_spark: {kind_of(table)} is no DataFrame of Spark", "from_frame takes other tables.")
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
         raise PlanError(f"from_spark: two columns are called {twice!r}", "rename one of them, or drop it, before.")

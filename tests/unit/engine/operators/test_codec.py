@@ -53,7 +53,7 @@ def test_value_of_another_type_is_refused() -> None:
     def wrong(frame: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame({"model": pl.Series(["text"] * frame.height, dtype=pl.Object)})
 
-    with pytest.raises(UserFunctionError, match=r"codec\(Model\): 'text' is str, not Model"):
+    with pytest.raises(UserFunctionError, match=r"codec\(Model\): 'text' is a str, not a Model"):
         points(1, x=[5]).map_batches(wrong, schema={"model": MODEL}).collect()
 
 

@@ -121,7 +121,7 @@ def test_an_error_names_the_function_the_instant_the_key_and_a_row() -> None:
 def test_wrong_answers_are_told() -> None:
     place = "at 1 for the key k='a'; the first row was {'k': 'a', 'x': 7}"
     hint = "Hint: return None, a dict, an iterable of dicts or a frame, with the columns n: Int64."
-    assert fails(lambda alive: 5) == f"snapshot_apply(<lambda>): it returned int, not rows, {place}\n{hint}"
+    assert fails(lambda alive: 5) == f"snapshot_apply(<lambda>): it returned an int, not rows, {place}\n{hint}"
     assert fails(lambda alive: {"m": 5}) == f"snapshot_apply(<lambda>): it returned a row without 'n', {place}\n{hint}"
     assert fails(lambda alive: {"n": "x"}) == (
         f"snapshot_apply(<lambda>): it returned 'n' as 'x' (str), not Int64, {place}\n{hint}"

