@@ -95,10 +95,12 @@ class PlanError(SquillError, ValueError):
 class ColumnNotFoundError(PlanError, KeyError):
     """A column that the stream does not have."""
 
-    def __init__(self, operator: str, column: str, columns: Iterable[str]) -> None:
+    def __init__(self, operator: str, column: str, columns: Iterable[str], *, has_time: bool = False) -> None:
         present = tuple(columns)
         near = difflib.get_close_matches(column, present, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "check the name, or add the column before."
+        if has_time and not near:
+            hint += " The time is sq.start(), or stays a column too where it is read with keep_time=True."
         listed = ", ".join(present) if present else "none"
         super().__init__(f"{operator}: there is no column {column!r}; the columns are: {listed}", hint)
         self.args = (operator, column, present)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from squill.engine.batch import Batch, Int64s
-from squill.engine.columns import as_int64, valid_of, values_of
+from squill.engine.columns import as_int64, framed, valid_of, values_of
 from squill.engine.kernels.lifetimes import bounds, bounds_and_order
 from squill.engine.promises import PromiseCheck
 from squill.engine.row_filter import RowFilter
@@ -209,5 +209,5 @@ class RowReader:
 def _evaluate(columns: Columns, expression: Expression) -> pl.Series:
     if expression.source_column is not None:
         return columns[expression.source_column]
-    frame = pl.DataFrame([columns[name] for name in expression.roots])
+    frame = framed([columns[name] for name in expression.roots])
     return frame.select(expression.expr).to_series().rechunk()

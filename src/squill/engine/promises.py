@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from squill.engine.columns import as_int64, valid_of
+from squill.engine.columns import as_int64, framed, valid_of
 from squill.engine.key_table import KeyTable
 from squill.errors import InputError
 from squill.plan.nodes import Source
@@ -84,7 +84,7 @@ class PromiseCheck:
             )
 
     def _check_sorted(self, columns: Columns, first_row: int) -> None:
-        frame = pl.DataFrame([columns[name] for name in self._sorted_by])
+        frame = framed([columns[name] for name in self._sorted_by])
         if self._last is not None:
             frame = pl.concat([self._last, frame])
         offset = 0 if self._last is None else 1

@@ -72,8 +72,10 @@ def joined_groups(groups: Sequence[RowGroups], rows: int) -> list[RowGroups]:
     return joined
 
 
-def bounds_of_rows(path: str, column: str) -> list[tuple[range, Bounds | None]]:
+def bounds_of_rows(path: str, column: str) -> list[tuple[range, Bounds | None]] | None:
     """Return the rows of each row group and, where the file says it and none is null, the column's least and greatest.
+
+    None where the file does not tell: some types that Polars reads Arrow does not know.
 
     Of text they may be less and greater than any value.
     """
@@ -81,7 +83,7 @@ def bounds_of_rows(path: str, column: str) -> list[tuple[range, Bounds | None]]:
         with open_file(path) as file:
             metadata = pq.read_metadata(file)
     except read_errors():
-        return []
+        return None
     places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
     found: list[tuple[range, Bounds | None]] = []
     first = 0

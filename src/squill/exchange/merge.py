@@ -87,7 +87,7 @@ def merge_by_time(runs: Sequence[Sequence[Batch]], slices: int) -> list[Callable
     rows as each other, unless many rows have one time.
     """
     longest = max(runs, key=lambda run: sum(map(len, run)), default=())
-    if slices < 2 or not longest or longest[0].is_timeless:
+    if slices < 2 or not any(map(len, longest)) or longest[0].is_timeless:
         return [partial(_merged_list, [list(run) for run in runs])]
     cuts = sorted(set(_times_at_fractions(longest, slices)))
     bounds = [None, *cuts, None]

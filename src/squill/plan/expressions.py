@@ -59,6 +59,10 @@ class Scope:
     time: TimeType | None
     ends_known: bool
 
+    def require(self, name: str, operator: str) -> pl.DataType:
+        """Return the type of a payload column, or raise with the near names."""
+        return self.schema.require(name, operator, has_time=self.time is not None)
+
     @cached_property
     def frame(self) -> pl.DataFrame:
         """An empty frame of everything nameable; expressions are typed by running them on it."""
@@ -211,7 +215,7 @@ def _bind_any(given: object, scope: Scope, operator: str) -> list[Expression]:
             return [column(given, scope.schema[given])]
         if given == "*" or (given.startswith("^") and given.endswith("$")):
             return _bind_expr(pl.col(given), scope, operator)
-        scope.schema.require(given, operator)
+        scope.require(given, operator)
     if isinstance(given, pl.Expr):
         return _bind_expr(given, scope, operator)
     if given is None or isinstance(given, LITERAL_TYPES):
@@ -316,7 +320,7 @@ def _missing_column(error: Exception, scope: Scope, operator: str) -> PlanError:
     words = str(error).splitlines()[0].replace('"', "'")
     name = words.split("'")[1] if "'" in words else words.split()[-1]
     try:
-        scope.schema.require(name, operator)
+        scope.require(name, operator)
     except PlanError as missing:
         return missing
     return PlanError(f"{operator}: {words}")
@@ -327,7 +331,7 @@ def _check_names(expr: pl.Expr, scope: Scope, operator: str) -> None:
         if name in (START, END):
             _check_time_use(name, scope, operator)
         else:
-            scope.schema.require(name, operator)
+            scope.require(name, operator)
 
 
 def _check_time_use(name: str, scope: Scope, operator: str) -> None:

@@ -53,6 +53,8 @@ def path_text(given: object, operator: str, hint: str = FOLDER_HINT, error: type
     if not isinstance(given, (str, os.PathLike)):
         raise error(f"{operator}: {shortened(given)} is no path", hint)
     text = os.fsdecode(given)
+    if not text:
+        raise error(f"{operator}: the path is empty", "give '.' for the folder that you are in.")
     local = _local_text(text)
     wrong = unfit_text(text if local is None else local) or (None if local is None else _too_long(local))
     if wrong is not None:

@@ -74,10 +74,10 @@ class Schema(Mapping[str, pl.DataType]):
     def names(self) -> tuple[str, ...]:
         return tuple(self._types)
 
-    def require(self, name: str, operator: str) -> pl.DataType:
+    def require(self, name: str, operator: str, *, has_time: bool = False) -> pl.DataType:
         """Return the column's type, or raise with the near names."""
         if name not in self._types:
-            raise ColumnNotFoundError(operator, name, self._types)
+            raise ColumnNotFoundError(operator, name, self._types, has_time=has_time)
         return self._types[name]
 
     def only(self, names: Iterable[str]) -> Schema:

@@ -10,6 +10,7 @@ known which hosts have a file, parts that are dealt out go to machines that read
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import polars as pl
 
@@ -110,10 +111,11 @@ def _parts(source: FileSource, shards: int) -> list[Weighed]:
         total = sum(file_size(path) for path in paths)
         part_bytes = min(PART_BYTES, max(LEAST_BYTES, total // (PARTS_PER_SHARD * shards)))
         return [part for path in paths for part in _parts_of_bytes(path, source.format, part_bytes)]
-    groups = {path: row_groups(path, source, source.needed) for path in paths_to_read(source)}
-    total = sum(group.rows for found in groups.values() for group in found or ())
+    groups_of = cache(lambda path: row_groups(path, source, source.needed))
+    groups = [(path, groups_of(path)) for path in paths_to_read(source)]  # which may be one file several times
+    total = sum(group.rows for _, found in groups for group in found or ())
     rows = min(PART_ROWS, total // (PARTS_PER_SHARD * shards))
-    return [part for path, found in groups.items() for part in _parts_of_groups(path, found, rows)]
+    return [part for path, found in groups for part in _parts_of_groups(path, found, rows)]
 
 
 def _parts_of_bytes(path: str, file_format: str, part_bytes: int) -> list[Weighed]:

@@ -53,9 +53,12 @@ def _ascend_by_statistics(source: FileSource, parts: Sequence[FilePart]) -> bool
     highest: int | str | None = None
     for part in parts:
         end = sys.maxsize if part.size is None else part.first + part.size
-        groups = [bounds for rows, bounds in groups_of(part.path) if rows and part.first <= rows.start < end]
+        told = groups_of(part.path)
+        if told is None:
+            return False
+        groups = [bounds for rows, bounds in told if rows and part.first <= rows.start < end]
         if not groups:
-            continue  # no rows, or a file that cannot be read, of which reading says more
+            continue
         if groups[0] is None or groups[-1] is None:
             return False
         lowest = groups[0][0]

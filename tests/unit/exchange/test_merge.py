@@ -157,3 +157,8 @@ def test_long_turns_are_copied_with_all_types_of_columns() -> None:
     assert {name: series.to_list() for name, series in merged.columns.items()} == {
         name: series.to_list() for name, series in expected.columns.items()
     }
+
+
+def test_runs_without_rows_are_one_slice() -> None:
+    (merge,) = merge_by_time([[batch()], [batch()]], 4)
+    assert merge() == []

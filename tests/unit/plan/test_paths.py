@@ -126,3 +126,9 @@ def test_a_dataset_of_no_name_is_neither_made_nor_found(name: str) -> None:
         assert cluster.search(name) == []
         with pytest.raises(DatasetNotFoundError, match="there is no dataset 5"):
             cluster.dataset(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_no_path_at_all_is_refused(taker: str) -> None:
+    with pytest.raises((PlanError, CheckpointError), match=r"the path is empty\nHint: give '\.'"):
+        TAKERS[taker]("")

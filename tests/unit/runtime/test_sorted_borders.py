@@ -88,3 +88,11 @@ def test_keys_are_unique_within_each_shard() -> None:
         assert cluster.from_frame(twice, unique="k").collect().height == ROWS
         asked = sq.from_frame(twice).group_aggregate("k", n=sq.count()).where(sq.col("n") > 1)
         assert asked.collect(on=cluster).height == HALF
+
+
+def test_order_is_looked_at_where_arrow_cannot_read_what_polars_can(tmp_path: Path) -> None:
+    for number, low in enumerate([HALF, 0]):
+        rows = pl.Series("t", range(low, low + HALF), pl.Int128)
+        pl.DataFrame([rows]).write_parquet(tmp_path / f"{number}.parquet")
+    with sq.local(cores=2) as cluster, pytest.raises(InputError, match=r"1.parquet': row 0 is not in the order"):
+        cluster.scan(tmp_path, sorted_by="t").collect()

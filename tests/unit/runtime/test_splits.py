@@ -187,3 +187,13 @@ def test_files_that_are_gone_are_named(tmp_path: Path, kind: str) -> None:
             path.unlink()
             with pytest.raises(SourceReadError, match=GONE % kind):
                 query.collect()
+
+
+@pytest.mark.parametrize("start", [None, "t"])
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_a_file_that_is_named_twice_is_read_twice(tmp_path: Path, start: str | None, cores: int) -> None:
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"t": range(100)}).write_parquet(path, row_group_size=10)
+    with sq.local(cores) as cluster:
+        assert sq.scan([path, path], start=start).collect(on=cluster).height == 200
+        assert cluster.scan([str(path), str(tmp_path / "a*.parquet")], start=start).collect().height == 200

@@ -19,7 +19,7 @@ from squill.engine.aggregation.folds import Array, Fold, FoldContext, register_f
 from squill.engine.aggregation.interned import Interned
 from squill.engine.aggregation.schedule import Column, Deltas
 from squill.engine.batch import Batch
-from squill.engine.columns import series_from, valid_of, values_and_valid_of
+from squill.engine.columns import framed, series_from, valid_of, values_and_valid_of
 from squill.engine.kernels import fold_order as kernels
 from squill.engine.operator import OperatorState
 from squill.plan.aggregates import BoundAggregate
@@ -180,7 +180,7 @@ class TopFold(Fold):
             kernels.rank_lists(offsets, codes, strings, prefixes, ranks)
             rows = [series_from("rank", ranks, None, pl.Int64())]
             rows += [self._codes.gather(column, codes, name=name) for name, column in self._values.items()]
-            structs = pl.DataFrame(rows).to_struct()
+            structs = framed(rows).to_struct()
             pieces.append(list_series(self.call.placeholder, offsets, structs, self.call.dtype))
         return pl.concat(pieces, rechunk=True)
 

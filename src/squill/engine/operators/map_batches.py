@@ -10,6 +10,7 @@ import polars as pl
 
 from squill.engine.batch import Batch
 from squill.engine.codecs import decoded, encode_value, encoded
+from squill.engine.columns import framed
 from squill.engine.operator import EDGES, Operator, register
 from squill.errors import UserFunctionError
 from squill.plan.nodes import MapBatches
@@ -32,7 +33,7 @@ class MapBatchesOperator(Operator):
 
     def push(self, batch: Batch, port: int = 0) -> None:
         columns = list(batch.columns.values())
-        payload = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(batch))
+        payload = framed(columns) if columns else pl.DataFrame(height=len(batch))
         frame = decoded(payload, self._node.parent.codecs)
         self.emit(self._many(batch, frame) if self._node.many else self._one(batch, frame))
 

@@ -15,6 +15,7 @@ import polars as pl
 from squill.engine.aggregation.folds import masked_inputs
 from squill.engine.aggregation.whole_sums import exact_sum, largest_magnitude
 from squill.engine.batch import Batch
+from squill.engine.columns import framed, joined
 from squill.engine.expressions import Evaluator
 from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.errors import NumericOverflowError
@@ -192,7 +193,7 @@ class RelationalAggregateOperator(Operator):
         pieces = [
             {**{name: batch.columns[name] for name in self._node.keys}, **self._inputs(batch)} for batch in self._held
         ]
-        return pl.DataFrame([pl.concat([piece[name] for piece in pieces], rechunk=False) for name in pieces[0]])
+        return framed([joined([piece[name] for piece in pieces]) for name in pieces[0]])
 
     def _whole(self, frame: pl.DataFrame) -> list[pl.Series]:
         """The one row over everything; long integers are added exactly, which takes no longer than to wrap."""

@@ -15,6 +15,7 @@ from squill.engine.aggregation.schedule import Deltas
 from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
+from squill.engine.columns import framed
 from squill.engine.keyed import KeyedOperator, KeySlots
 from squill.engine.open_answers import OpenAnswers
 from squill.engine.operator import NUMBERED, Belongs, OperatorState, register
@@ -98,7 +99,7 @@ class SnapshotApplyOperator(KeyedOperator):
 
     def _frame(self, codes: Array) -> pl.DataFrame:
         columns = [self._codes.gather(column, codes, name=name) for name, column in self._columns.items()]
-        frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(codes))
+        frame = framed(columns) if columns else pl.DataFrame(height=len(codes))
         return decoded(frame, self._node.parent.codecs)
 
     def _emit(self) -> None:

@@ -17,6 +17,7 @@ import polars as pl
 
 from squill.engine.batch import Batch
 from squill.engine.codecs import decoded
+from squill.engine.columns import framed
 from squill.engine.instants import InstantBuffer, in_canonical_order
 from squill.engine.keyed import KeyedOperator, KeySlots
 from squill.engine.open_answers import OpenAnswers
@@ -106,7 +107,7 @@ class UserOperatorOperator(KeyedOperator):
         stop = np.r_[first[1:], len(rows)]
         ends = np.add.reduceat(is_end.astype(np.int64), first)
         columns = list(rows.columns.values())
-        payload = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(rows))
+        payload = framed(columns) if columns else pl.DataFrame(height=len(rows))
         frame = decoded(payload, self._node.parent.codecs)
         groups = (rows.sync[first], slots[first], first, stop - ends, stop)
         for t, slot, low, middle, high in zip(*(array.tolist() for array in groups), strict=True):

@@ -98,7 +98,7 @@ def refuse_object_order(operator: str, codecs: Mapping[str, Codec], ordered: Ite
 
 
 def refuse_lost_codecs(operator: str, codecs: Mapping[str, Codec], computed: Iterable[Expression]) -> None:
-    """Raise where an expression computes bytes from Python objects: nobody would know what they stand for."""
+    """Raise where an expression computes bytes or text from Python objects: nobody would know what they stand for."""
     for item in computed:
         roots = [name for name in item.roots if name in codecs]
         if roots and item.source_column is None and _has_bytes(item.dtype):
@@ -114,4 +114,4 @@ def _has_bytes(dtype: DataType | DataTypeClass) -> bool:
         return any(map(_has_bytes, dtype.to_schema().values()))
     if isinstance(dtype, (pl.List, pl.Array)):
         return _has_bytes(dtype.inner)
-    return dtype == pl.Binary
+    return dtype in (pl.Binary, pl.String)

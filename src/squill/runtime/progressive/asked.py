@@ -12,6 +12,7 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
+import numpy as np
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
@@ -36,7 +37,8 @@ def asked_row(row: Any, shown: pl.DataFrame, stored: pl.DataFrame, codecs: Mappi
 
     `shown` and `stored` are the answer, with its objects as people see them and as bytes.
     """
-    if isinstance(row, int) and not isinstance(row, bool):
+    if isinstance(row, (int, np.integer)) and not isinstance(row, bool):
+        row = int(row)
         if not -shown.height <= row < shown.height:
             raise PlanError(f"provenance: the answer has {shown.height} rows, and none has the number {row}", WAYS)
         return stored.slice(row % shown.height, 1)
@@ -68,7 +70,8 @@ def _columns_of(row: Any) -> Mapping[str, Any]:
         if row.height != 1:
             raise PlanError(f"provenance: a frame of {row.height} rows is given", WAYS)
         return {series.name: series for series in row.get_columns()}
-    if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+    is_row = isinstance(row, Mapping) and row and all(isinstance(name, str) for name in row)
+    if not is_row or any(isinstance(value, (pl.Series, pl.DataFrame)) for value in row.values()):
         raise PlanError(f"provenance: {shortened(row)} is not a row", WAYS)
     return row
 
@@ -83,6 +86,8 @@ def _like(asked: Any, shown: pl.Series, stored: pl.Series, codec: Codec | None) 
         return _same_objects(asked, shown, stored, codec)
     try:
         value = pl.select(pl.lit(asked, shown.dtype)).to_series()
+        if shown.dtype.is_integer() and value[0] != asked:
+            raise ValueError  # which Polars would round  # noqa: TRY301
     except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
         raise PlanError(
             f"provenance: {shown.name!r} is {shortened(asked)}, but the column is {shown.dtype}",

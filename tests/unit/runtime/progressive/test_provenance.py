@@ -254,3 +254,11 @@ def test_a_file_that_is_gone_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").unlink()
     with pytest.raises(InputError, match="has changed since the query began"):
         early.provenance()
+
+
+@pytest.mark.parametrize("row", [{"a": 1.7}, {"a": pl.Series([1])}, {}, True, 1.0])
+def test_what_is_no_row_is_not_rounded_to_one(row: object) -> None:
+    answer = last(sq.from_frame({"a": [1, 2]}, name="T").select("a"))
+    with pytest.raises(PlanError, match="provenance: "):
+        answer.provenance(row)  # type: ignore[arg-type]
+    assert answer.provenance(np.int64(1))["T"].rows() == answer.provenance({"a": 2.0})["T"].rows() == [(2,)]  # type: ignore[arg-type]
