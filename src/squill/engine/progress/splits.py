@@ -29,12 +29,13 @@ def numbered_splits(source: Source, assignment: Assignment) -> list[NumberedPart
         # A filter may spare the reading of row groups, but not their numbers.
         groups = row_groups(path, replace(source, predicate=None), ()) if source.format == "parquet" else None
         if groups is None:
-            pieces.append(NumberedPart(0, path=path, length=_length(source, path, assignment)))
+            pieces.append(NumberedPart(len(pieces), path=path, length=_length(source, path, assignment)))
         else:
             pieces += [
-                NumberedPart(0, 0, group.rows, path=path, offset=group.first, length=group.rows) for group in groups
+                NumberedPart(number, 0, group.rows, path=path, offset=group.first, length=group.rows)
+                for number, group in enumerate(groups, start=len(pieces))
             ]
-    return [replace(piece, split=number) for number, piece in enumerate(pieces)]
+    return pieces
 
 
 def _length(source: FileSource, path: str, assignment: Assignment) -> int | None:

@@ -42,7 +42,7 @@ Item = TypeVar("Item")
 
 FILES_AHEAD = 8
 """So many files, which are all read beside each other, have their rows read ahead."""
-FRAMES_AHEAD = 8
+FRAMES_AHEAD = 3
 """So many pieces are made ready, in the order in which they are asked for, while others are worked on; at first fewer,
 as who soon stops should have read little."""
 
@@ -245,18 +245,25 @@ def _pieces(parts: Sequence[NumberedPart]) -> list[NumberedPart]:
     To begin a reading costs as much as some 100,000 rows of a column.
     """
     pieces: list[NumberedPart] = []
-    wanted = 0
+    rows, wanted = 0, 0
     for part in parts:
-        last = pieces[-1] if pieces else None
-        if last is None or last.offset + (last.rows or 0) != part.offset:
-            pieces.append(part)
-            wanted = 0
-        elif (last.rows or 0) + (part.rows or 0) <= wanted:
-            pieces[-1] = replace(last, rows=(last.rows or 0) + (part.rows or 0))
-        else:
-            pieces.append(part)
-            wanted = 2 * (last.rows or 0)
+        size = part.rows or 0
+        is_next = bool(pieces) and pieces[-1].offset + rows == part.offset
+        if is_next and rows + size <= wanted:
+            rows += size
+            continue
+        wanted = 2 * rows if is_next else 0
+        _end_at(pieces, rows)
+        pieces.append(part)
+        rows = size
+    _end_at(pieces, rows)
     return pieces
+
+
+def _end_at(pieces: list[NumberedPart], rows: int) -> None:
+    """Let the last piece have so many rows."""
+    if pieces and pieces[-1].rows != rows:
+        pieces[-1] = replace(pieces[-1], rows=rows)
 
 
 def _last_point(source: ProgressSource, files: dict[str, _FileEnd], part: NumberedPart) -> int:
