@@ -36,12 +36,10 @@ class RowGroups:
 
 def row_groups(path: str, source: FileSource, needed: Sequence[str]) -> list[RowGroups] | None:
     """Return the row groups in which the source's filter may keep a row; None when the file does not tell."""
-    try:
-        with open_file(path) as file:
-            metadata = pq.read_metadata(file)
-    except read_errors():
-        return None  # Polars reads it, or says what is wrong with it
-    places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+    told = _told_by(path)
+    if told is None:
+        return None
+    metadata, places = told
     read = [
         place for path, place in places.items() if any(path == name or path.startswith(f"{name}.") for name in needed)
     ]
@@ -72,27 +70,41 @@ def joined_groups(groups: Sequence[RowGroups], rows: int) -> list[RowGroups]:
     return joined
 
 
-def bounds_of_rows(path: str, column: str) -> list[tuple[range, Bounds | None]] | None:
+def bounds_of_rows(path: str, source: FileSource, column: str) -> list[tuple[range, Bounds | None]] | None:
     """Return the rows of each row group and, where the file says it and none is null, the column's least and greatest.
 
-    None where the file does not tell: some types that Polars reads Arrow does not know.
+    Of text they may be less and greater than any value. None where the file does not tell, or has another order than
+    Polars, as of the values of an Enum.
+    """
+    told = _told_by(path) if _is_comparable(source.columns[column]) else None
+    if told is None:
+        return None
+    metadata, places = told
+    found: list[tuple[range, Bounds | None]] = []
+    first = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        bounds = None
+        if column in places:
+            chunk = group.column(places[column])
+            bounds = _bounds(chunk)
+            if bounds is not None and chunk.statistics.null_count != 0:
+                bounds = None
+        found.append((range(first, first + group.num_rows), bounds))
+        first += group.num_rows
+    return found
 
-    Of text they may be less and greater than any value.
+
+def _told_by(path: str) -> tuple[pq.FileMetaData, dict[str, int]] | None:
+    """Return what a file says at its end, and the place of each column; None where only Polars can read it, or nobody.
+
+    Polars then says what is wrong with it, if anything is.
     """
     try:
         with open_file(path) as file:
             metadata = pq.read_metadata(file)
     except read_errors():
         return None
-    places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
-    found: list[tuple[range, Bounds | None]] = []
-    first = 0
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        chunk = group.column(places[column]) if column in places else None
-        has_nulls = chunk is None or chunk.statistics is None or chunk.statistics.null_count != 0
-        found.append((range(first, first + group.num_rows), None if chunk is None or has_nulls else _bounds(chunk)))
-        first += group.num_rows
-    return found
+    return metadata, {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
 
 
 def _earliest(chunk: pq.ColumnChunkMetaData) -> int:

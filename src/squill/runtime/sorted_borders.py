@@ -49,7 +49,7 @@ def check_sorted_files(source: FileSource, parts: Sequence[FilePart]) -> None:
 def _ascend_by_statistics(source: FileSource, parts: Sequence[FilePart]) -> bool:
     """Whether the files say at their ends that parts follow each other: to read a row takes some milliseconds."""
     column, *others = source.promises.sorted_by
-    groups_of = cache(lambda path: bounds_of_rows(path, column))
+    groups_of = cache(lambda path: bounds_of_rows(path, source, column))
     highest: int | str | None = None
     for part in parts:
         end = sys.maxsize if part.size is None else part.first + part.size

@@ -96,3 +96,11 @@ def test_order_is_looked_at_where_arrow_cannot_read_what_polars_can(tmp_path: Pa
         pl.DataFrame([rows]).write_parquet(tmp_path / f"{number}.parquet")
     with sq.local(cores=2) as cluster, pytest.raises(InputError, match=r"1.parquet': row 0 is not in the order"):
         cluster.scan(tmp_path, sorted_by="t").collect()
+
+
+def test_the_order_of_an_enum_is_its_own_and_not_that_of_its_text(tmp_path: Path) -> None:
+    levels = pl.Enum(["b", "a"])
+    for number, level in enumerate(["a", "b"]):
+        pl.DataFrame([pl.Series("t", [level] * HALF, levels)]).write_parquet(tmp_path / f"{number}.parquet")
+    with sq.local(cores=2) as cluster, pytest.raises(InputError, match=r"1.parquet': row 0 is not in the order"):
+        cluster.scan(tmp_path, sorted_by="t").collect()
