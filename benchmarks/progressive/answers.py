@@ -68,7 +68,6 @@ class Answers:
         """Who comes second finds memory that the first has just freed, so they come first in turn."""
 
         def collected() -> float:
-            gc.collect()
             return timed(lambda: query.collect() if cluster is None else query.collect(on=cluster))
 
         if number % 2:

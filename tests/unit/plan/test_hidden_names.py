@@ -31,6 +31,7 @@ NAMERS: dict[str, Callable[[], object]] = {
     "rename": lambda: sq.from_frame({"x": [1]}).rename({"x": OWN}),
     "aggregate": lambda: sq.from_frame({"x": [1]}).group_aggregate("x", **{OWN: sq.count()}),
     "map_batches": lambda: sq.from_frame({"x": [1]}).map_batches(lambda frame: frame, schema={OWN: pl.Int64}),
+    "progressive": lambda: sq.from_frame({"__squill_diff__": [7]}).progressive(sq.progress.at_start()),
     "shards": lambda: sq.local(1).from_frame({OWN: [1]}),
     "stream": lambda: sq.local(1).stream(sq.partitions(1, lambda part, offset: []), schema={OWN: pl.Int64}, start=OWN),
 }

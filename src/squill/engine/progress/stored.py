@@ -262,7 +262,7 @@ def _pieces(parts: Sequence[NumberedPart]) -> list[NumberedPart]:
 
 def _end_at(pieces: list[NumberedPart], rows: int) -> None:
     """Let the last piece have so many rows."""
-    if pieces and pieces[-1].rows != rows:
+    if pieces and (pieces[-1].rows or 0) != rows:
         pieces[-1] = replace(pieces[-1], rows=rows)
 
 
