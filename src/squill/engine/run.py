@@ -60,9 +60,12 @@ def drive(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS, *, clocks: b
     """Push every source through the pipeline, always the one that is furthest behind, then complete it.
 
     With `clocks` time advances after every batch, so that results leave early; else only where a source says
-    so itself.
+    so itself. In the end the operators are gone; the sink has what they gave.
     """
-    _drive([(source_arrivals(source, batch_rows), entry) for source, entry in pipeline.entries], clocks=clocks)
+    try:
+        _drive([(source_arrivals(source, batch_rows), entry) for source, entry in pipeline.entries], clocks=clocks)
+    finally:
+        pipeline.let_go()
 
 
 def drive_stored(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS) -> None:

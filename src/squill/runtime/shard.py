@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
-from squill.engine.compile import compile_plan
+from squill.engine.compile import Pipeline, compile_plan
 from squill.engine.operator import Operator
 from squill.engine.run import source_arrivals, waits_for_time
 from squill.plan.node import Node
@@ -89,10 +89,17 @@ def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: 
     `inboxes` stand in the order of the plan's sources; `checkpoint` is called between batches and may raise to
     stop the work; `work` is told what is done.
     """
-    entries = compile_plan(root, sink).entries
+    pipeline = compile_plan(root, sink)
+    try:
+        _run_to_the_end(pipeline, inboxes, checkpoint, work)
+    finally:
+        pipeline.let_go()
+
+
+def _run_to_the_end(pipeline: Pipeline, inboxes: Sequence[Inbox], checkpoint: Checkpoint, work: Work) -> None:
     open_inputs = [
         (inbox, entry, not isinstance(source, ShardInput))
-        for inbox, (source, entry) in zip(inboxes, entries, strict=True)
+        for inbox, (source, entry) in zip(inboxes, pipeline.entries, strict=True)
     ]
     while open_inputs:
         current = min(open_inputs, key=lambda item: item[0].clock)
