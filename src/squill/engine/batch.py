@@ -127,6 +127,11 @@ class Batch:
         return self._sync
 
     @property
+    def is_instant(self) -> bool:
+        """Whether all rows have one time of which no array was made."""
+        return isinstance(self._sync, Instant)
+
+    @property
     def first_sync(self) -> int:
         """The time of the first row; there must be one."""
         return self._sync.time if isinstance(self._sync, Instant) else int(self._sync[0])
@@ -204,8 +209,7 @@ class Batch:
             chosen = Batch.relational(columns, len(rows))
         else:
             other = self._other if isinstance(self._other, int) else _words_at(self._other, rows)
-            is_instant = isinstance(self._sync, Instant)
-            sync = Instant(self.first_sync, len(rows)) if is_instant else _words_at(self.sync, rows)
+            sync = Instant(self.first_sync, len(rows)) if self.is_instant else _words_at(self.sync, rows)
             chosen = Batch(sync, other, columns, self._ids_at(rows))
         if self.hash is not None:
             chosen.hash = self.hash[0], _words_at(self.hash[1], rows)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from squill.engine.large_arrays import large_array
 
 __all__ = ["Scratch", "grown", "room_for"]
 
@@ -24,7 +27,8 @@ def grown(array: Array, size: int, fill: int | None = 0) -> Array:
     """
     if len(array) >= size:
         return array
-    bigger = np.empty((room_for(size), *array.shape[1:]), array.dtype)
+    shape = room_for(size), *array.shape[1:]
+    bigger = large_array(math.prod(shape), array.dtype).reshape(shape)
     bigger[: len(array)] = array
     if fill is not None:
         bigger[len(array) :] = fill

@@ -37,6 +37,7 @@ __all__ = [
     "fixed_width",
     "framed",
     "has_parameters",
+    "is_plain",
     "joined",
     "read_only",
     "series_from",
@@ -444,12 +445,13 @@ def taken(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]
     index = series_from("", rows, None, _INDEX)
     has_many = len(rows) > _FEW
     return {
-        name: _taken_words(series, rows) if has_many and _is_plain(series) else taken_rows(series, index)
+        name: _taken_words(series, rows) if has_many and is_plain(series) else taken_rows(series, index)
         for name, series in columns.items()
     }
 
 
-def _is_plain(series: pl.Series) -> bool:
+def is_plain(series: pl.Series) -> bool:
+    """Say whether a column is machine words in one piece, none of them null."""
     dtype = type(series.dtype)
     return dtype in _PHYSICAL and dtype is not pl.Boolean and series.null_count() == 0 and series.n_chunks() == 1
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
 from squill.engine.batch import Batch, Int64s
 from squill.engine.buffers import grown
+from squill.engine.collected_rows import CollectedRows
 from squill.engine.columns import framed, joined
 from squill.engine.edges import fold_edges
 from squill.engine.expressions import time_series
@@ -46,26 +49,26 @@ def _ends(batch: Batch, time: TimeType) -> pl.Series:
     return time_series("end", ends, time, (int(ends[0]), int(ends[-1])) if in_order else None)
 
 
-UNTOUCHED = 1 << 24
+UNTOUCHED = 1 << 22
 """Ends are given room far ahead: memory costs when it is written, growing costs when it is copied."""
 
 
 class CollectSink(Operator):
     """Keeps every row until the end; ends that follow by number are written into one array as they come.
 
-    The pieces are not copied together: the frame's columns are made of them.
+    The batches are not copied together in the end: the frame's columns are made of them.
     """
 
     demands = NUMBERED
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
-        self._batches: list[Batch] = []
+        self._rows = CollectedRows()
         self._ends = np.empty(0, np.int64)
         self._numbered = 0
 
     def push(self, batch: Batch, port: int = 0) -> None:
-        self._batches.append(batch)
+        self._rows.add(batch)
         if batch.ids is not None and len(batch):
             last = int(batch.ids[-1]) + 1
             if last > len(self._ends):
@@ -87,21 +90,23 @@ class CollectSink(Operator):
 
     def rows(self) -> Batch:
         """Return all rows as intervals, in the order of their starts."""
-        if not self._batches:
+        batches = self._rows.batches
+        if not batches:
             return Batch.empty(dict(self.node.schema))
-        rows = Batch.concat(self._batches)
+        rows = Batch.concat(batches)
         if self._numbered:
-            return Batch(rows.sync, self._numbered_ends(), rows.columns)
+            return Batch(rows.sync, self._numbered_ends(batches), rows.columns)
         return rows if self.node.properties.ends_known else fold_edges(rows)
 
     def pieces(self) -> list[Batch]:
         """Return all rows as intervals, in the order of their starts, in the pieces they came in where that can be."""
+        batches = self._rows.batches
         if self.node.properties.ends_known and not self._numbered:
-            return self._batches
-        if not self._numbered or any(batch.ids is None for batch in self._batches):
+            return batches
+        if not self._numbered or any(batch.ids is None for batch in batches):
             rows = self.rows()
             return [rows] if len(rows) else []
-        return [Batch(batch.sync, self._ends_of(batch), batch.columns) for batch in self._batches if len(batch)]
+        return [Batch(batch.sync, self._ends_of(batch), batch.columns) for batch in batches if len(batch)]
 
     def _ends_of(self, batch: Batch) -> Int64s:
         assert batch.ids is not None
@@ -109,28 +114,29 @@ class CollectSink(Operator):
             return self._ends[batch.ids.start : batch.ids.stop]
         return self._ends[batch.ids]
 
-    def _numbered_ends(self) -> Int64s:
-        if sum(map(len, self._batches)) == self._numbered:
+    def _numbered_ends(self, batches: Sequence[Batch]) -> Int64s:
+        if len(self._rows) == self._numbered:
             return self._ends[: self._numbered]
-        return np.concatenate([self._ends_of(batch) for batch in self._batches])
+        return np.concatenate([self._ends_of(batch) for batch in batches])
 
     def frame(self) -> pl.DataFrame:
         """Return the answer; its columns keep the pieces they came in."""
-        if not self._batches or not (self._numbered or self.node.properties.ends_known):
+        batches = self._rows.batches
+        if not batches or not (self._numbered or self.node.properties.ends_known):
             return result_frame(self.rows(), self.node)
-        columns = [joined([batch.columns[name] for batch in self._batches]) for name in self.node.schema]
-        return _frame(self._batches, columns, self._numbered_ends() if self._numbered else None, self.node)
+        columns = [joined([batch.columns[name] for batch in batches]) for name in self.node.schema]
+        return _frame(batches, columns, self._numbered_ends(batches) if self._numbered else None, self.node)
 
     def save(self) -> OperatorState:
         return {
             "clock": self.clock,
-            "batches": list(self._batches),
+            "batches": list(self._rows.batches),
             "ends": self._ends[: self._numbered],
             "numbered": self._numbered,
         }
 
     def load(self, state: OperatorState) -> None:
         self.clock = state["clock"]
-        self._batches = list(state["batches"])
+        self._rows = CollectedRows(list(state["batches"]))
         self._ends = owned(state["ends"])
         self._numbered = state["numbered"]

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from squill.engine.columns import Array, Int64s, Uint8s, read_only, series_from
 from squill.engine.hashing import Bytes, Hashes, Limbs, Part, Words
 from squill.engine.kernels import key_table as kernels
+from squill.engine.large_arrays import large_array
 
 __all__ = [
     "ByteKeys",
@@ -46,8 +48,10 @@ def power_of_two(at_least: int) -> int:
 
 
 def resized(array: Array, size: int) -> Array:
-    longer = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
+    shape = size, *array.shape[1:]
+    longer = large_array(math.prod(shape), array.dtype).reshape(shape)
     longer[: len(array)] = array
+    longer[len(array) :] = 0
     return longer
 
 
@@ -195,7 +199,7 @@ class ByteKeys:
     def grow_arena(self, needed: int, state: Int64s) -> None:
         """Move the living bytes to a new arena, half of which is free."""
         living = int(state[kernels.ARENA_END] - state[kernels.DEAD_BYTES])
-        arena = np.empty(max(_FIRST_ARENA, power_of_two(2 * (living + needed))), dtype=np.uint8)
+        arena = large_array(max(_FIRST_ARENA, power_of_two(2 * (living + needed))), np.uint8)
         if state[kernels.DEAD_BYTES] == 0:
             arena[:living] = self.arena[:living]
         else:

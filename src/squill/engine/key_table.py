@@ -50,6 +50,7 @@ from squill.engine.key_forms import (
     resized,
 )
 from squill.engine.key_sieve import KeySieve
+from squill.engine.large_arrays import large_array
 from squill.engine.recent_keys import MOST_KEYS, RecentKeys
 
 __all__ = ["KeyTable", "supports"]
@@ -474,7 +475,9 @@ class KeyTable:
 
 
 def _empty_table(size: int) -> Int64s:
-    return np.full(size, kernels.EMPTY, dtype=np.int64)
+    table = large_array(size, np.int64)
+    table[:] = kernels.EMPTY
+    return table
 
 
 def _known_or_hashed(hashes: Hashes | None, parts: Sequence[Part]) -> Hashes:

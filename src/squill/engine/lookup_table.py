@@ -12,6 +12,7 @@ import polars as pl
 from squill.engine.batch import Batch
 from squill.engine.columns import read_only, taken
 from squill.engine.kernels.lookup import expand_matches, group_by_slot
+from squill.engine.large_arrays import large_array
 from squill.engine.operator import Belongs, OperatorState
 from squill.engine.pair_keys import PairKeys
 from squill.plan.nodes import TwoInputs
@@ -71,11 +72,14 @@ class LookupTable:
 
     def _arrange(self, slots: Array) -> Array | None:
         """Say where each slot's rows lie; return the order that brings them there, None for as they are."""
-        order = np.empty(len(slots), np.int64)
-        group_by_slot(read_only(slots), self._starts, order)
         # Slots are given in the order of first appearance, so unique keys lie in order already.
         self.is_unique = len(slots) == self._keys.capacity
-        return None if self.is_unique else order
+        if self.is_unique:
+            self._starts = np.arange(len(slots) + 1)
+            return None
+        order = large_array(len(slots), np.int64)
+        group_by_slot(read_only(slots), self._starts, order)
+        return order
 
     def find(self, batch: Batch) -> Array:
         """Return the slots of the other input's rows, −1 for keys that no row here has."""

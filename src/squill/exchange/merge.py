@@ -22,6 +22,7 @@ import polars as pl
 
 from squill.engine.batch import Batch, Int64s
 from squill.engine.columns import fixed_width, joined, read_only, series_from, values_of
+from squill.engine.large_arrays import large_array
 from squill.engine.quick_series import taken_rows
 from squill.exchange.kernels.merge import copy_turns, find_turns, interleave, merge_neighbours
 
@@ -212,7 +213,7 @@ class _ByRows:
 
     def values(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return the values of all parts in the merged order; two are not put one after the other before."""
-        out = np.empty(len(self._rows), parts[0].dtype)
+        out = large_array(len(self._rows), parts[0].dtype)
         if len(parts) == PAIR:
             interleave(read_only(self._rows), *_words(parts), out.view(f"u{out.dtype.itemsize}"))
         else:
@@ -235,7 +236,7 @@ class _ByTurns:
         return series_from("", self.values(rows), None, pl.UInt32())
 
     def values(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        out = np.empty(sum(self._sizes), parts[0].dtype)
+        out = large_array(sum(self._sizes), parts[0].dtype)
         copy_turns(self._turns, *_words(parts), out.view(f"u{out.dtype.itemsize}"))
         return out
 

@@ -14,10 +14,9 @@ import ctypes
 import os
 from functools import cache
 
-__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "KEPT_FOR", "POLARS_OWN", "keep_freed_memory", "keeping_environment"]
+from squill.engine.large_arrays import KEEP_ENVIRONMENT_VARIABLE
 
-KEEP_ENVIRONMENT_VARIABLE = "SQUILL_KEEP_MEMORY"
-"""Set to 0, the allocator is left as it is."""
+__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "KEPT_FOR", "POLARS_OWN", "keep_freed_memory", "keeping_environment"]
 
 # Of malloc.h: from which size on an array is given pages of its own, how much that is free at the end of the heap is
 # kept, and how many heaps there are.

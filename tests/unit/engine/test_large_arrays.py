@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import polars as pl
+import pytest
+
+from squill.engine import large_arrays
+from squill.engine.columns import series_from
+from squill.engine.large_arrays import KEEP_ENVIRONMENT_VARIABLE, LEAST_BYTES, Pool, large_array
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
+    pool = Pool(8 * MEGABYTE)
+    monkeypatch.setattr(large_arrays, "_pool", pool)
+    return pool
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float64, np.int32])
+def test_arrays_have_the_size_and_type_asked_for_and_can_be_written(pool: Pool, dtype: type) -> None:
+    array = large_array(LEAST_BYTES, dtype)
+    array[:] = 7
+    assert array.dtype == dtype
+    assert array.shape == (LEAST_BYTES,)
+    assert array.flags.c_contiguous
+    assert (array == 7).all()
+
+
+def test_memory_is_used_again(pool: Pool) -> None:
+    first = large_array(2 * MEGABYTE, np.uint8)
+    place = address(first)
+    del first
+    assert pool.kept_bytes == 2 * MEGABYTE
+    assert address(large_array(MEGABYTE // 8 + 1, np.int64)) == place
+
+
+def test_memory_is_not_used_again_while_a_view_of_it_lives(pool: Pool) -> None:
+    first = large_array(MEGABYTE // 8, np.int64)
+    first[:] = 1
+    view = first[5:10].view(np.uint64)[1:]
+    del first
+    second = large_array(MEGABYTE // 8, np.int64)
+    second[:] = 2
+    assert view.tolist() == [1, 1, 1, 1]
+    assert pool.kept_bytes == 0
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64(), pl.Datetime("us", "UTC"), pl.Duration("ms")])
+def test_memory_is_not_used_again_while_a_series_of_it_lives(pool: Pool, dtype: pl.DataType) -> None:
+    values = large_array(MEGABYTE // 8, np.int64)
+    values[:] = np.arange(len(values))
+    frame = series_from("x", values, None, dtype).to_frame().slice(10, 3)
+    del values
+    others = [large_array(MEGABYTE // 8, np.int64) for _ in range(3)]
+    for other in others:
+        other[:] = -1
+    assert frame["x"].cast(pl.Int64).to_list() == [10, 11, 12]
+    del frame
+    gc.collect()
+    assert pool.kept_bytes == MEGABYTE
+
+
+def test_what_is_kept_is_bounded(pool: Pool) -> None:
+    arrays = [large_array(3 * MEGABYTE, np.uint8) for _ in range(5)]
+    arrays.clear()
+    assert pool.kept_bytes == 6 * MEGABYTE
+
+
+def test_a_block_that_is_much_too_large_is_left_for_others(pool: Pool) -> None:
+    large = large_array(6 * MEGABYTE, np.uint8)
+    place = address(large)
+    del large
+    small = large_array(2 * MEGABYTE, np.uint8)
+    assert address(small) != place
+    assert pool.kept_bytes == 6 * MEGABYTE
+
+
+def test_small_arrays_are_the_allocators(pool: Pool) -> None:
+    small = large_array(LEAST_BYTES - 1, np.uint8)
+    del small
+    assert pool.kept_bytes == 0
+
+
+def test_nothing_is_kept_where_somebody_wants_it_so(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEEP_ENVIRONMENT_VARIABLE, "0")
+    array = large_array(MEGABYTE, np.uint8)
+    del array
+    assert pool.kept_bytes == 0
+
+
+def test_threads_never_have_one_block_at_once(pool: Pool) -> None:
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            array = large_array(MEGABYTE // 8, np.int64)
+            array[:] = number
+            if (array != number).any():
+                wrong.append(number)
+            del array
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert 0 < pool.kept_bytes <= 4 * MEGABYTE
