@@ -56,17 +56,18 @@ class ArrowFunction:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         node = rewrite(loads(self._plan))
         sink = ClosedSink(node, at_once=True)
-        inputs = [
-            (
-                fed_arrivals(source, batches)
-                if isinstance(source, FedSource)
-                else source_arrivals(source, DEFAULT_BATCH_ROWS),
-                entry,
-            )
-            for source, entry in compile_plan(node, sink).entries
-        ]
-        for _ in steps(inputs, clocks=True):
-            yield from _ready(sink)
+        with compile_plan(node, sink) as pipeline:
+            inputs = [
+                (
+                    fed_arrivals(source, batches)
+                    if isinstance(source, FedSource)
+                    else source_arrivals(source, DEFAULT_BATCH_ROWS),
+                    entry,
+                )
+                for source, entry in pipeline.entries
+            ]
+            for _ in steps(inputs, clocks=True):
+                yield from _ready(sink)
         yield from _ready(sink)
 
 

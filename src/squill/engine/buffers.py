@@ -23,7 +23,7 @@ def room_for(size: int) -> int:
 def grown(array: Array, size: int, fill: int | None = 0) -> Array:
     """Return `array` with at least `size` rows; the same object if it has them.
 
-    New rows hold `fill`, or anything with None: memory that is not written costs nothing.
+    New rows hold `fill`, or anything with None.
     """
     if len(array) >= size:
         return array

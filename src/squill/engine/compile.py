@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
+from typing import Self
 
 from squill.engine import operators as operator_modules
 from squill.engine.operator import EDGES, NUMBERED, Operator, operator_for
@@ -37,7 +38,10 @@ class Entry(Operator):
 
 
 class Pipeline:
-    """The operators of one plan: `entries` by source node, all `operators` in plan order, and the sink."""
+    """The operators of one plan: `entries` by source node, all `operators` in plan order, and the sink.
+
+    In context its operators are gone in the end; the sink has what they gave.
+    """
 
     def __init__(self, root: Node, sink: Operator) -> None:
         load_operators()
@@ -72,12 +76,12 @@ class Pipeline:
                 demand = EDGES
             operator.demand = demand
 
-    def let_go(self) -> None:
-        """Forget all state but the sink's, once the run is over.
+    def __enter__(self) -> Self:
+        return self
 
-        Operators may refer to themselves, so that nobody else's letting go frees what they hold: a join kept 416 MB
-        until Python came to look for cycles.
-        """
+    def __exit__(self, *_: object) -> None:
+        # Operators may refer to themselves, so that nobody else's letting go frees what they hold: a join kept 416 MB
+        # until Python came to look for cycles.
         for operator in self.operators:
             node = operator.node  # by which an error is told where it came from
             vars(operator).clear()

@@ -49,14 +49,15 @@ def _ends(batch: Batch, time: TimeType) -> pl.Series:
     return time_series("end", ends, time, (int(ends[0]), int(ends[-1])) if in_order else None)
 
 
-UNTOUCHED = 1 << 22
-"""Ends are given room far ahead: memory costs when it is written, growing costs when it is copied."""
+FIRST_ENDS = 1 << 16
+GROWTH = 4
+"""Ends are given so many times the room that they had: to grow is to copy."""
 
 
 class CollectSink(Operator):
     """Keeps every row until the end; ends that follow by number are written into one array as they come.
 
-    The batches are not copied together in the end: the frame's columns are made of them.
+    The frame's columns are made of the batches that the rows were put into as they came.
     """
 
     demands = NUMBERED
@@ -72,7 +73,7 @@ class CollectSink(Operator):
         if batch.ids is not None and len(batch):
             last = int(batch.ids[-1]) + 1
             if last > len(self._ends):
-                self._ends = grown(self._ends, max(4 * len(self._ends), last, UNTOUCHED), None)
+                self._ends = grown(self._ends, max(GROWTH * len(self._ends), last, FIRST_ENDS), None)
             self._note_ends(batch, last)
             self._numbered = last
 
@@ -99,13 +100,14 @@ class CollectSink(Operator):
         return rows if self.node.properties.ends_known else fold_edges(rows)
 
     def pieces(self) -> list[Batch]:
-        """Return all rows as intervals, in the order of their starts, in the pieces they came in where that can be."""
+        """Return all rows as intervals, in the order of their starts, in the pieces they are kept in if that can be."""
         batches = self._rows.batches
         if self.node.properties.ends_known and not self._numbered:
             return batches
         if not self._numbered or any(batch.ids is None for batch in batches):
             rows = self.rows()
             return [rows] if len(rows) else []
+        self._trim_ends()
         return [Batch(batch.sync, self._ends_of(batch), batch.columns) for batch in batches if len(batch)]
 
     def _ends_of(self, batch: Batch) -> Int64s:
@@ -114,13 +116,19 @@ class CollectSink(Operator):
             return self._ends[batch.ids.start : batch.ids.stop]
         return self._ends[batch.ids]
 
+    def _trim_ends(self) -> None:
+        """Let a small answer hold no large array."""
+        if 2 * self._numbered < len(self._ends):
+            self._ends = self._ends[: self._numbered].copy()
+
     def _numbered_ends(self, batches: Sequence[Batch]) -> Int64s:
+        self._trim_ends()
         if len(self._rows) == self._numbered:
             return self._ends[: self._numbered]
         return np.concatenate([self._ends_of(batch) for batch in batches])
 
     def frame(self) -> pl.DataFrame:
-        """Return the answer; its columns keep the pieces they came in."""
+        """Return the answer, in the pieces that the rows are kept in."""
         batches = self._rows.batches
         if not batches or not (self._numbered or self.node.properties.ends_known):
             return result_frame(self.rows(), self.node)

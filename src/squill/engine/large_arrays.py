@@ -5,7 +5,8 @@ have given it away in the meantime, so that it comes back at 0.3 GB/s (measured)
 megabytes back at once. So those made here return to a pool when nobody refers to them any more, be it a view, a Series
 or the answer in a user's hands, and the next ones are made of them.
 
-What the pool holds is bounded by `KEPT_BYTES`; nothing is held that was never used.
+What the pool holds is bounded: by 512 MB and a thirty-second of the machine's memory, by less where many processes
+share a machine (`keep_at_most`).
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "large_array"]
+from squill.engine.machine_memory import machine_memory
+
+__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "keep_at_most", "large_array"]
 
 KEEP_ENVIRONMENT_VARIABLE = "SQUILL_KEEP_MEMORY"
-"""Set to 0, freed memory is not kept for later arrays."""
+"""Set to 0, freed memory is not kept for later arrays, and allocators are left as they are."""
 
 LEAST_BYTES = 1 << 20
 """Smaller arrays are the allocator's: it has them at hand."""
-KEPT_BYTES = min(512 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 32)
+MOST_KEPT = 512 << 20
 SLACK = 2
 """A block may be so many times as large as what is asked for."""
 
@@ -49,37 +52,65 @@ def large_array(size: int, dtype: npt.DTypeLike) -> Array:
     return _pool.take(needed)[:needed].view(wanted)
 
 
-class Pool:
-    """Blocks of memory that were used and are not."""
+def keep_at_most(size: int) -> None:
+    """Let this process hold so many bytes for later arrays, if that is less than it would."""
+    _pool.kept_bytes = min(_pool.kept_bytes, size)
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self._most = kept_bytes
+
+class Pool:
+    """Blocks of memory that were used and are not.
+
+    Nobody ever waits for it: who finds it busy gets fresh memory, be it the very thread that is busy with it and has
+    come to collect garbage.
+    """
+
+    def __init__(self, kept_bytes: int) -> None:
+        self.kept_bytes = kept_bytes
+        """How many bytes are held for later at most."""
         self._lock = threading.Lock()
         self._free: list[Block] = []
         """The one that came back last stands last."""
-        # Blocks come back when the last array dies, on whatever thread, perhaps while that very thread has the lock.
         self._returned: deque[Block] = deque()
 
     def take(self, needed: int) -> Block:
         """Return a block of at least so many bytes, which comes back when it and all its views are gone."""
-        with self._lock:
-            self._put_away()
-            block = self._fitting(needed)
+        block: Block | None = None
+        if self._lock.acquire(blocking=False):
+            try:
+                self._put_away()
+                block = self._fitting(needed)
+            finally:
+                self._lock.release()
         if block is None:
-            block = np.empty(_rounded(needed), np.uint8)
+            block = self._fresh(needed)
         # Views of an array refer to who owns the memory; as a buffer's they refer to this one, and live no longer.
         lent = np.frombuffer(block.data, np.uint8)
         weakref.finalize(lent, self._take_back, block).atexit = False
         return lent
 
     @property
-    def kept_bytes(self) -> int:
-        """How many bytes are held for later."""
+    def free_bytes(self) -> int:
+        """How many bytes are held now."""
         with self._lock:
             self._put_away()
             return sum(map(len, self._free))
 
+    def forget(self) -> None:
+        """Hold nothing; a process that was forked from a busy one begins so."""
+        self._lock = threading.Lock()
+        self._free, self._returned = [], deque()
+
+    def _fresh(self, needed: int) -> Block:
+        try:
+            return np.empty(_rounded(needed), np.uint8)
+        except MemoryError:
+            self.forget()
+            return np.empty(needed, np.uint8)
+
     def _take_back(self, block: Block) -> None:
+        # One that is half of what may be held would drive out all others.
+        if 2 * len(block) > self.kept_bytes:
+            return
         self._returned.append(block)
         if self._lock.acquire(blocking=False):
             try:
@@ -97,9 +128,9 @@ class Pool:
         """Add what has come back; what has been free for longest goes when there is too much."""
         while self._returned:
             self._free.append(self._returned.popleft())
-        kept = sum(map(len, self._free))
-        while kept > self._most:
-            kept -= len(self._free.pop(0))
+        free = sum(map(len, self._free))
+        while free > self.kept_bytes:
+            free -= len(self._free.pop(0))
 
 
 def _rounded(size: int) -> int:
@@ -108,4 +139,5 @@ def _rounded(size: int) -> int:
     return -(-size // unit) * unit
 
 
-_pool = Pool()
+_pool = Pool(min(MOST_KEPT, machine_memory() // 32))
+os.register_at_fork(after_in_child=_pool.forget)

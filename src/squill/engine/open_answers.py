@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.batch import Batch, Int64s, endless
+from squill.engine.batch import Batch, Int64s
 from squill.engine.buffers import grown
 from squill.engine.columns import taken
 from squill.engine.operator import EDGES, NUMBERED, OperatorState
@@ -102,7 +102,7 @@ class OpenAnswers:
         if len(begun) < self._next_id - self._first_id:
             columns = taken(columns, begun - self._first_id)
         keys = self._keys_of(slots[begins].astype(np.int32))
-        batch = Batch(sync[begins], endless(len(begun)), {**keys, **columns})
+        batch = Batch(sync[begins], INFINITY, {**keys, **columns})
         if demand != NUMBERED:
             return batch, None
         batch.ids = begun

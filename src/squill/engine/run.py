@@ -62,10 +62,8 @@ def drive(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS, *, clocks: b
     With `clocks` time advances after every batch, so that results leave early; else only where a source says
     so itself. In the end the operators are gone; the sink has what they gave.
     """
-    try:
+    with pipeline:
         _drive([(source_arrivals(source, batch_rows), entry) for source, entry in pipeline.entries], clocks=clocks)
-    finally:
-        pipeline.let_go()
 
 
 def drive_stored(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS) -> None:

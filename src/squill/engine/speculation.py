@@ -43,14 +43,14 @@ class Speculation:
         if pipeline.sink.completed:
             return None
         sink = ChangesSink(self._node)
-        ahead = compile_plan(self._node, sink)
-        ahead.load(pipeline.save())
-        for source, entry in ahead.entries:
-            if isinstance(source, PushSource):
-                rows = source.source.waiting_rows()
-                if rows is not None:
-                    entry.push(rows)
-                entry.advance(INFINITY)
+        with compile_plan(self._node, sink) as ahead:
+            ahead.load(pipeline.save())
+            for source, entry in ahead.entries:
+                if isinstance(source, PushSource):
+                    rows = source.source.waiting_rows()
+                    if rows is not None:
+                        entry.push(rows)
+                    entry.advance(INFINITY)
         return sink.take_rows()
 
     def save(self) -> OperatorState:

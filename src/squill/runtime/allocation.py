@@ -16,7 +16,7 @@ from functools import cache
 
 from squill.engine.large_arrays import KEEP_ENVIRONMENT_VARIABLE
 
-__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "KEPT_FOR", "POLARS_OWN", "keep_freed_memory", "keeping_environment"]
+__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "KEPT", "KEPT_FOR", "POLARS_OWN", "keep_freed_memory", "keeping_environment"]
 
 # Of malloc.h: from which size on an array is given pages of its own, how much that is free at the end of the heap is
 # kept, and how many heaps there are.

@@ -89,11 +89,8 @@ def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: 
     `inboxes` stand in the order of the plan's sources; `checkpoint` is called between batches and may raise to
     stop the work; `work` is told what is done.
     """
-    pipeline = compile_plan(root, sink)
-    try:
+    with compile_plan(root, sink) as pipeline:
         _run_to_the_end(pipeline, inboxes, checkpoint, work)
-    finally:
-        pipeline.let_go()
 
 
 def _run_to_the_end(pipeline: Pipeline, inboxes: Sequence[Inbox], checkpoint: Checkpoint, work: Work) -> None:

@@ -16,6 +16,7 @@ ROWS = 8
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collected_rows, "FEW_ROWS", 3)
     monkeypatch.setattr(collected_rows, "SLAB_ROWS", ROWS)
+    monkeypatch.setattr(collected_rows, "LEAST_BATCHES", 1)
 
 
 def batch(first: int, size: int, **other: object) -> Batch:
@@ -87,10 +88,50 @@ def test_rows_with_nulls_and_text_stand_between_the_others() -> None:
 
 
 def test_durations_stay_numbers_while_they_are_alike() -> None:
+    given = [batch(first, 2, other=other) for first, other in ((0, 5), (2, 5), (4, 5), (6, INFINITY), (8, 3))]
     kept = CollectedRows()
-    for first, other in ((0, 5), (4, 5), (6, 5), (8, INFINITY)):
-        kept.add(batch(first, 2, other=other))
-    assert [item.duration for item in kept.batches] == [5, 5, INFINITY]
+    for item in given[:3]:
+        kept.add(item)
+    assert [item.duration for item in kept.batches] == [5, 5]
+    for item in given[3:]:
+        kept.add(item)
+    assert rows_of(kept.batches) == rows_of(given)
+
+
+def test_rows_of_other_types_are_not_read_as_if_they_were_these() -> None:
+    other = Batch(np.array([8]), 1, {"t": pl.Series("t", [8]).cast(pl.Datetime("ms")), "x": pl.Series("x", [0.5])})
+    given = [batch(0, 4), batch(4, 2), other, batch(9, 2)]
+    kept = CollectedRows()
+    for item in given:
+        kept.add(item)
+    assert rows_of(kept.batches) == rows_of(given)
+
+
+def test_alternating_kinds_of_rows_make_no_slab_each() -> None:
+    nulls = Batch(
+        np.array([6, 7]), 5, {"t": pl.Series("t", [None, 7], pl.Datetime("us")), "x": pl.Series("x", [1.0, 2.0])}
+    )
+    kept = CollectedRows()
+    for _ in range(4):
+        kept.add(batch(0, 2))
+        kept.add(nulls)
+    assert [len(item) for item in kept.batches] == [2] * 8
+
+
+def test_rows_of_many_columns_have_smaller_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collected_rows, "SLAB_BYTES", 8 * 5 * 3)
+    kept = CollectedRows()
+    for first in range(0, 12, 1):
+        kept.add(batch(first, 1))
+    assert [len(item) for item in kept.batches] == [1, 1, 1, 3, 3, 3]
+
+
+def test_a_slab_that_is_mostly_empty_is_not_held_by_the_answer() -> None:
+    kept = CollectedRows()
+    for item in (batch(0, 4), batch(4, 2)):
+        kept.add(item)
+    last = kept.batches[-1]
+    assert last.sync.base is None or len(last.sync.base) < ROWS * 8
 
 
 @pytest.mark.parametrize(

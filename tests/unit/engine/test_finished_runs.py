@@ -27,7 +27,8 @@ def others() -> Iterator[list[Operator]]:
 
 
 def operators() -> list[Operator]:
-    return [item for item in gc.get_objects() if isinstance(item, Operator)]
+    # Proxies of what is gone do not like to be asked for their class.
+    return [item for item in gc.get_objects() if issubclass(type(item), Operator)]
 
 
 def joined() -> sq.Stream:

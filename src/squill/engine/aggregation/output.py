@@ -10,12 +10,13 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.aggregation.schedule import Deltas
-from squill.engine.batch import Batch, Int64s, endless
+from squill.engine.batch import Batch, Int64s
 from squill.engine.columns import taken
 from squill.engine.kernels import cells as kernels
 from squill.engine.kernels.schedule import OPEN_ROW
 from squill.engine.operator import EDGES, NUMBERED, OperatorState
 from squill.engine.row_store import RowStore
+from squill.time import INFINITY
 
 __all__ = ["CellOutput"]
 
@@ -57,7 +58,7 @@ class CellOutput:
             values = taken(values, chosen)
         else:
             sync = deltas.cell_time[:n].copy()
-        return Batch(sync, endless(len(sync)), {**self._keys_of(key_slots), **values})
+        return Batch(sync, INFINITY, {**self._keys_of(key_slots), **values})
 
     def _numbered(self, deltas: Deltas, slots: Array, values: Columns) -> tuple[Batch, tuple[Int64s, Int64s]]:
         n = deltas.cells

@@ -77,14 +77,15 @@ class EachStepOperator(Operator):
 
     def _answer(self, point: int, of_step: Mapping[int, Sequence[Batch]]) -> None:
         sink = CollectSink(self._root)
-        entries = compile_plan(self._root, sink).entries
         size = default_rows(self._root)
-        feeds = [
-            (cut(_of_query(source, of_step[port]) if port in of_step else self._all_rows(port, source), size), entry)
-            for port, (source, entry) in enumerate(entries)
-        ]
-        for _ in steps(feeds, clocks=True):
-            pass
+        with compile_plan(self._root, sink) as pipeline:
+            rows = [
+                _of_query(source, of_step[port]) if port in of_step else self._all_rows(port, source)
+                for port, (source, _) in enumerate(pipeline.entries)
+            ]
+            feeds = [(cut(batch, size), entry) for batch, (_, entry) in zip(rows, pipeline.entries, strict=True)]
+            for _ in steps(feeds, clocks=True):
+                pass
         self.emit(self._told(point, sink))
 
     def _all_rows(self, port: int, source: Source) -> Batch:

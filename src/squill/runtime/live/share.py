@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
-
+from squill.engine.machine_memory import machine_memory
 from squill.errors import PlanError
 from squill.wording import shortened
 
 __all__ = ["checked_memory", "default_memory"]
 
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where a container says how much memory it may have."""
-
 
 def default_memory(processes: int = 1) -> int:
     """Return half of this machine's memory, or of the container's, shared by so many processes: rows need room, too."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for limit in LIMITS:
-        with suppress(OSError, ValueError):
-            total = min(total, int(Path(limit).read_text()))
-    return total // 2 // max(1, processes)
+    return machine_memory() // 2 // max(1, processes)
 
 
 def checked_memory(given: object) -> int | None:

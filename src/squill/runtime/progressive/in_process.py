@@ -19,11 +19,11 @@ __all__ = ["in_process"]
 def in_process(root: Node, counted: Counted) -> Iterator[Step]:
     """Run the plan and yield its progress points as they are over."""
     sink = ChangeRowsSink(root)
-    pipeline = compile_plan(root, sink)
     changes = ChangesByPoint(counted)
-    inputs = [(source_arrivals(source, rows_per_batch(root)), entry) for source, entry in pipeline.entries]
-    for _ in steps(inputs, clocks=True):
-        changes.add(sink.take_rows())
-        yield from changes.until(sink.clock)
+    with compile_plan(root, sink) as pipeline:
+        inputs = [(source_arrivals(source, rows_per_batch(root)), entry) for source, entry in pipeline.entries]
+        for _ in steps(inputs, clocks=True):
+            changes.add(sink.take_rows())
+            yield from changes.until(sink.clock)
     changes.add(sink.take_rows())
     yield from changes.until(INFINITY)

@@ -43,12 +43,12 @@ def late_rows(root: Node, rows: pl.DataFrame, progress: int) -> pl.DataFrame:
 def rows_made(root: Node, given: Mapping[int, pl.DataFrame], progress: int) -> pl.DataFrame:
     """Return what a plan makes of the rows that are `given` for each of its sources, all there at a progress point."""
     sink = CollectSink(root)
-    entries = compile_plan(root, sink).entries
-    for source, entry in entries:
-        rows = given[id(source)]
-        if rows.height:
-            columns = {name: rows[name].rechunk() for name in source.schema}
-            entry.push(Batch(repeated(progress, rows.height), endless(rows.height), columns))
-    for _, entry in entries:
-        entry.advance(INFINITY)
+    with compile_plan(root, sink) as pipeline:
+        for source, entry in pipeline.entries:
+            rows = given[id(source)]
+            if rows.height:
+                columns = {name: rows[name].rechunk() for name in source.schema}
+                entry.push(Batch(repeated(progress, rows.height), endless(rows.height), columns))
+        for _, entry in pipeline.entries:
+            entry.advance(INFINITY)
     return framed(list(sink.rows().columns.values()))

@@ -13,7 +13,8 @@ from pyspark import daemon, worker
 
 from squill.engine.compile import load_operators
 from squill.engine.kernels.jit import cache_folder
-from squill.runtime.allocation import keep_freed_memory
+from squill.engine.large_arrays import keep_at_most
+from squill.runtime.allocation import KEPT, keep_freed_memory
 from squill.runtime.spark import task
 
 __all__ = ["main"]
@@ -41,6 +42,7 @@ def main() -> None:
     load_operators()
     cache_folder()
     keep_freed_memory()
+    keep_at_most(KEPT)
     # PySpark collects garbage after every task, and would look at all that is imported here: 70 ms before the next.
     gc.collect()
     gc.freeze()
