@@ -15,6 +15,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,13 +75,7 @@ class Pool:
 
     def take(self, needed: int) -> Block:
         """Return a block of at least so many bytes, which comes back when it and all its views are gone."""
-        block: Block | None = None
-        if self._lock.acquire(blocking=False):
-            try:
-                self._put_away()
-                block = self._fitting(needed)
-            finally:
-                self._lock.release()
+        block = self._unless_busy(lambda: self._fitting(needed))
         if block is None:
             block = self._fresh(needed)
         # Views of an array refer to who owns the memory; as a buffer's they refer to this one, and live no longer.
@@ -112,11 +107,18 @@ class Pool:
         if 2 * len(block) > self.kept_bytes:
             return
         self._returned.append(block)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._put_away()
-            finally:
-                self._lock.release()
+        self._unless_busy(lambda: None)
+
+    def _unless_busy(self, find: Callable[[], Block | None]) -> Block | None:
+        """Put away what has come back, and return what is found; None while somebody else does so."""
+        lock = self._lock  # which may be another one when this is done
+        if not lock.acquire(blocking=False):
+            return None
+        try:
+            self._put_away()
+            return find()
+        finally:
+            lock.release()
 
     def _fitting(self, needed: int) -> Block | None:
         fitting = [number for number, block in enumerate(self._free) if needed <= len(block) <= SLACK * needed]

@@ -103,6 +103,11 @@ def test_a_process_that_is_forked_begins_with_nothing(pool: Pool) -> None:
     assert pool.free_bytes == 0
 
 
+def test_the_pool_may_be_emptied_while_somebody_looks_into_it(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_fitting", lambda needed: pool.forget())
+    assert len(large_array(MEGABYTE, np.uint8)) == MEGABYTE
+
+
 def test_memory_that_is_held_is_given_up_where_there_is_no_more(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = large_array(4 * MEGABYTE, np.uint8)
     del kept
