@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine import machine_memory
 from squill.errors import PlanError
 from squill.runtime.live import share
 from squill.testing import LiveTest, scripted
@@ -107,7 +108,7 @@ def test_memory_that_is_no_number_is_refused() -> None:
 
 def test_processes_of_a_machine_share_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "limit"
-    monkeypatch.setattr(share, "LIMITS", (str(limit),))
+    monkeypatch.setattr(machine_memory, "LIMITS", (str(limit),))
     whole = share.default_memory()
     assert share.default_memory(4) == whole // 4
     limit.write_text("8000000\n")
