@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from squill.engine.large_arrays import large_array
 
-__all__ = ["Scratch", "grown", "room_for"]
+__all__ = ["Scratch", "grown", "room_for", "trimmed"]
 
 Array = npt.NDArray[Any]
 
@@ -27,12 +26,22 @@ def grown(array: Array, size: int, fill: int | None = 0) -> Array:
     """
     if len(array) >= size:
         return array
-    shape = room_for(size), *array.shape[1:]
-    bigger = large_array(math.prod(shape), array.dtype).reshape(shape)
+    bigger = large_array((room_for(size), *array.shape[1:]), array.dtype)
     bigger[: len(array)] = array
     if fill is not None:
         bigger[len(array) :] = fill
     return bigger
+
+
+def trimmed(array: Array, size: int) -> Array:
+    """Return the first rows, in an array of their own where they are less than half of it.
+
+    Examples
+    --------
+    >>> trimmed(np.arange(4), 1).base is None, trimmed(np.arange(4), 2).base is None
+    (True, False)
+    """
+    return array[:size] if 2 * size >= len(array) else array[:size].copy()
 
 
 class Scratch:

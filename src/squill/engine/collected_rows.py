@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch, Int64s, numbers_of
+from squill.engine.buffers import trimmed
 from squill.engine.columns import is_plain, series_from, values_of
 from squill.engine.large_arrays import large_array
 
@@ -163,7 +164,7 @@ class _Slab:
         return None if self._first_id is None else range(self._first_id, self._first_id + self._size)
 
     def _shown(self, values: Array) -> Array:
-        return values[: self._size] if 2 * self._size >= self._rows else values[: self._size].copy()
+        return trimmed(values, self._size)
 
 
 def _dtypes(batch: Batch) -> dict[str, pl.DataType]:

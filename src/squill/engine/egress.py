@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from squill.engine.batch import Batch, Int64s
-from squill.engine.buffers import grown
+from squill.engine.buffers import grown, trimmed
 from squill.engine.collected_rows import CollectedRows
 from squill.engine.columns import framed, joined
 from squill.engine.edges import fold_edges
@@ -107,7 +107,7 @@ class CollectSink(Operator):
         if not self._numbered or any(batch.ids is None for batch in batches):
             rows = self.rows()
             return [rows] if len(rows) else []
-        self._trim_ends()
+        self._ends = trimmed(self._ends, self._numbered)
         return [Batch(batch.sync, self._ends_of(batch), batch.columns) for batch in batches if len(batch)]
 
     def _ends_of(self, batch: Batch) -> Int64s:
@@ -116,15 +116,10 @@ class CollectSink(Operator):
             return self._ends[batch.ids.start : batch.ids.stop]
         return self._ends[batch.ids]
 
-    def _trim_ends(self) -> None:
-        """Let a small answer hold no large array."""
-        if 2 * self._numbered < len(self._ends):
-            self._ends = self._ends[: self._numbered].copy()
-
     def _numbered_ends(self, batches: Sequence[Batch]) -> Int64s:
-        self._trim_ends()
+        self._ends = trimmed(self._ends, self._numbered)
         if len(self._rows) == self._numbered:
-            return self._ends[: self._numbered]
+            return self._ends
         return np.concatenate([self._ends_of(batch) for batch in batches])
 
     def frame(self) -> pl.DataFrame:

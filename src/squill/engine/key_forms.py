@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -48,8 +47,7 @@ def power_of_two(at_least: int) -> int:
 
 
 def resized(array: Array, size: int) -> Array:
-    shape = size, *array.shape[1:]
-    longer = large_array(math.prod(shape), array.dtype).reshape(shape)
+    longer = large_array((size, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     longer[len(array) :] = 0
     return longer

@@ -11,6 +11,7 @@ share a machine (`keep_at_most`).
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
@@ -38,19 +39,19 @@ Array = npt.NDArray[Any]
 Block = npt.NDArray[np.uint8]
 
 
-def large_array(size: int, dtype: npt.DTypeLike) -> Array:
-    """Return `size` items that hold anything.
+def large_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """Return an array that holds anything.
 
     Examples
     --------
-    >>> large_array(3, np.int64).shape
-    (3,)
+    >>> large_array((3, 2), np.int64).shape
+    (3, 2)
     """
     wanted = np.dtype(dtype)
-    needed = size * wanted.itemsize
+    needed = (shape if isinstance(shape, int) else math.prod(shape)) * wanted.itemsize
     if needed < LEAST_BYTES or os.environ.get(KEEP_ENVIRONMENT_VARIABLE) == "0":
-        return np.empty(size, wanted)
-    return _pool.take(needed)[:needed].view(wanted)
+        return np.empty(shape, wanted)
+    return _pool.take(needed)[:needed].view(wanted).reshape(shape)
 
 
 def keep_at_most(size: int) -> None:

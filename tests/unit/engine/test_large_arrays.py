@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -95,12 +97,24 @@ def test_who_collects_garbage_while_asking_does_not_wait_for_itself(pool: Pool) 
     assert pool.free_bytes == MEGABYTE
 
 
-def test_a_process_that_is_forked_begins_with_nothing(pool: Pool) -> None:
-    kept = large_array(MEGABYTE, np.uint8)
-    del kept
-    with pool._lock:
-        pool.forget()
-    assert pool.free_bytes == 0
+# In a process of its own, which has no other threads; the child's answer is its exit code.
+FORKED = """
+import os
+import numpy as np
+from squill.engine import large_arrays
+large_arrays.large_array(1 << 20, np.uint8)
+assert large_arrays._pool.free_bytes == 1 << 20
+large_arrays._pool._lock.acquire()
+child = os.fork()
+if not child:
+    os._exit(large_arrays._pool.free_bytes + len(large_arrays.large_array(1 << 20, np.uint8)) - (1 << 20))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_is_forked_while_the_pool_is_busy_begins_with_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "0"
 
 
 def test_the_pool_may_be_emptied_while_somebody_looks_into_it(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
