@@ -1,7 +1,8 @@
 """The shards of one machine, on threads; rows that stay on the machine pass by reference.
 
 All fragments that are given run at once, each shard on a thread of its own, of which as many compute at a time
-as there are cores. Between them stand bounded mailboxes. What comes from elsewhere and what leaves goes through
+as there are cores. Shards that only bring rows to others have no thread: those do it while they would wait, in steps.
+Between them stand bounded mailboxes. What comes from elsewhere and what leaves goes through
 *ports*, which the runtime has for every shard.
 """
 
@@ -16,7 +17,8 @@ from typing import Any, Protocol
 from squill.engine.compile import Entry
 from squill.engine.operator import Operator
 from squill.exchange.deal import Deal
-from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader, MailboxWriter, Urgency
+from squill.exchange.flow import Flow, Halted, Urgency
+from squill.exchange.mailbox import Mailbox, MailboxReader, MailboxWriter
 from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Channel, Fragment
@@ -24,9 +26,10 @@ from squill.plan.routing import Routing
 from squill.runtime.answer import Answer, Part, Receipt
 from squill.runtime.failure import located
 from squill.runtime.report import MeteredOutbox, Work
-from squill.runtime.shard import BatchInbox, Inbox, run_shard
+from squill.runtime.shard import BatchInbox, Inbox, shard_steps
+from squill.runtime.shard_task import ShardTask, Steps
 from squill.runtime.threads import Checkpoint, run_on_threads
-from squill.time import ProgressType
+from squill.time import INFINITY, ProgressType
 
 __all__ = ["MAILBOX_ROWS", "Feeder", "Machine", "OpenPorts", "Ports", "one_sink"]
 
@@ -89,17 +92,27 @@ class Machine:
         self._answer = answer
         self._deal_of = deal_of
         self._attempt = attempt
-        self._tasks = [(fragment, shard) for fragment in fragments for shard in shards_of(fragment)]
+        self._shards = [(fragment, shard) for fragment in fragments for shard in shards_of(fragment)]
         self._inner = frozenset(inner)
         self._outer = frozenset(outer)
         widest = max((len(shards_of(fragment)) for fragment in fragments), default=1)
         room = EARLY_ROWS if is_early else max(LEAST_ROWS, MAILBOX_ROWS // widest)
         is_progress = any(isinstance(fragment.root.time, ProgressType) for fragment in fragments)
         turn = TURN_OF_STEPS if is_progress else 0.0
-        self.flow = Flow(tasks=len(self._tasks) + feeders, cores=cores, room=room, turn=turn)
-        self.works: list[Work] = []
+        errands = sum(self._only_brings(fragment) for fragment, _ in self._shards)
+        threads = feeders + len(self._shards) - errands
+        # Where few shards wait for rows, others help them to bring these.
+        self._helpers = min(errands, max(0, cores - threads))
+        self.flow = Flow(tasks=threads + self._helpers, cores=cores, room=room, turn=turn)
+        self.works = [Work(fragment=fragment.number, shard=shard) for fragment, shard in self._shards]
         """What each shard did; complete once `run` has returned."""
         self._post = _PostOffice(self.flow, fragments, shards_of, inner)
+
+    def _only_brings(self, fragment: Fragment) -> bool:
+        """Whether it reads what is stored for shards of this machine: then they do its work while they wait for it."""
+        sends = {channel.number for channel in fragment.outputs}
+        reads_only = all(channel is None for channel in fragment.inputs)
+        return reads_only and bool(sends) and sends <= self._inner and not sends & self._outer
 
     def run(
         self,
@@ -109,42 +122,59 @@ class Machine:
         stop: Event | None = None,
     ) -> list[Any]:
         """Run all to the end; return the shards' results, fragment by fragment. `stop`, once set, ends it early."""
-        work = [self._shard_work(open_ports, *task) for task in self._tasks]
-        fed = [self._permitted(feeder) for feeder in feeders]
-        results = run_on_threads([*work, *fed], len(work) + len(fed), on_done, self.flow.halt, stop)
-        return results[: len(work)]
+        stop = Event() if stop is None else stop
+        tasks: list[ShardTask] = []
+        threads: list[Callable[[Checkpoint], Any]] = []
+        for (fragment, shard), work in zip(self._shards, self.works, strict=True):
+            steps = self._steps(open_ports, fragment, shard, work)
+            if self._only_brings(fragment):
+                tasks.append(ShardTask(steps, work, partial(_check, stop), self._has_room(fragment, shard)))
+                self.flow.add(tasks[-1])
+            else:
+                tasks.append(ShardTask(steps, work, partial(self._between_steps, stop)))
+                threads.append(self._permitted(tasks[-1].run, partial(_urgency_in(fragment), work)))
+        threads += [self._permitted(feeder) for feeder in feeders]
+        threads += [self._permitted(lambda _: self.flow.do_errands(), _last)] * self._helpers
+        try:
+            run_on_threads(threads, len(threads), _each_once(tasks, on_done), self.flow.halt, stop)
+        except Exception:
+            for error in [task.error for task in tasks if task.error is not None]:
+                raise error from error.__cause__
+            raise
+        finally:
+            for task in tasks:
+                task.abandon()
+        assert all(task.is_over for task in tasks), "who gets rows ends after who brings them"
+        return [task.result for task in tasks]
 
-    def _shard_work(self, open_ports: OpenPorts, fragment: Fragment, shard: int) -> Callable[[Checkpoint], Any]:
-        work = Work(fragment=fragment.number, shard=shard)
-        urgency = partial(_furthest_behind if isinstance(fragment.root.time, ProgressType) else _furthest_on, work)
-        self.works.append(work)
+    def _steps(self, open_ports: OpenPorts, fragment: Fragment, shard: int, work: Work) -> Steps:
+        try:
+            with open_ports(fragment, shard) as ports, ExitStack() as stack:
+                part: Part | None = None
+                if not fragment.outputs:
+                    part = stack.enter_context(self._answer.open(fragment.root, shard, self._attempt))
+                sinks = self._sinks(fragment, shard, ports, work) if part is None else [part.sink]
+                inboxes = self._inboxes(fragment, shard, ports)
+                for inbox in inboxes:
+                    if isinstance(inbox, BatchInbox):
+                        stack.callback(inbox.close)
+                yield from shard_steps(fragment.root, inboxes, one_sink(fragment, sinks), work)
+                receipt = None if part is None else part.finish()
+                work.rows_out += 0 if receipt is None else sum(map(len, receipt.pieces))
+                return ports.result(receipt)
+        except Halted:
+            raise
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)
+            failure = located(error, fragment, shard)
+            raise failure from failure.__cause__
 
-        def run(checkpoint: Checkpoint) -> Any:
-            def between_batches() -> None:
-                checkpoint()
-                self.flow.give_way()
+    def _between_steps(self, stop: Event) -> None:
+        _check(stop)
+        self.flow.give_way()
 
-            try:
-                with open_ports(fragment, shard) as ports, work.measured(), ExitStack() as stack:
-                    part: Part | None = None
-                    if not fragment.outputs:
-                        part = stack.enter_context(self._answer.open(fragment.root, shard, self._attempt))
-                    sinks = self._sinks(fragment, shard, ports, work) if part is None else [part.sink]
-                    inboxes = self._inboxes(fragment, shard, ports)
-                    for inbox in inboxes:
-                        if isinstance(inbox, BatchInbox):
-                            stack.callback(inbox.close)
-                    run_shard(fragment.root, inboxes, one_sink(fragment, sinks), between_batches, work)
-                    receipt = None if part is None else part.finish()
-                    work.rows_out += 0 if receipt is None else sum(map(len, receipt.pieces))
-                    return ports.result(receipt)
-            except Halted:
-                raise
-            except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)
-                failure = located(error, fragment, shard)
-                raise failure from failure.__cause__
-
-        return self._permitted(run, urgency)
+    def _has_room(self, fragment: Fragment, shard: int) -> Callable[[], bool]:
+        writers = [self._post.writer(channel, shard) for channel in fragment.outputs]
+        return lambda: all(writer.has_room() for writer in writers)
 
     def _permitted(
         self, work: Callable[[Checkpoint], Any], urgency: Urgency | None = None
@@ -180,6 +210,29 @@ class Machine:
         ]
 
 
+def _each_once(tasks: Sequence[ShardTask], on_done: Callable[[int], object] | None) -> Callable[[int], None]:
+    """Return what is called when some task may be over: it tells of each that is, once."""
+    told = 0
+
+    def tell(_: int) -> None:
+        nonlocal told
+        while told < sum(task.is_over for task in tasks):
+            told += 1
+            if on_done is not None:
+                on_done(told)
+
+    return tell
+
+
+def _check(stop: Event) -> None:
+    if stop.is_set():
+        raise Halted
+
+
+def _urgency_in(fragment: Fragment) -> Callable[[Work], tuple[int, int]]:
+    return _furthest_behind if isinstance(fragment.root.time, ProgressType) else _furthest_on
+
+
 def _furthest_behind(work: Work) -> tuple[int, int]:
     """Somebody waits for early answers: who has come least far holds them back, and what is on its way comes first."""
     return work.clock, -work.fragment
@@ -188,6 +241,10 @@ def _furthest_behind(work: Work) -> tuple[int, int]:
 def _furthest_on(work: Work) -> tuple[int, int]:
     """What has moved is worked on before more is read, as long as the caches have it."""
     return 0, -work.fragment
+
+
+def _last() -> tuple[int, int]:
+    return INFINITY, 0
 
 
 def one_sink(fragment: Fragment, sinks: Sequence[Operator]) -> Operator:
@@ -230,5 +287,5 @@ class _PostOffice:
         assert channel is not None
         return MailboxReader(self._by_reader[channel, fragment.number, shard])
 
-    def writer(self, channel: Channel, shard: int) -> Outbox:
+    def writer(self, channel: Channel, shard: int) -> MailboxWriter:
         return MailboxWriter(self._flow, shard, self._boxes[channel.number])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,35 @@ from squill.exchange.codec import encoding_seconds
 from squill.exchange.scatter import Outbox
 from squill.time import MINUS_INFINITY
 
-__all__ = ["MeteredOutbox", "RunReport", "Work"]
+__all__ = ["MeteredOutbox", "RunReport", "Work", "own_seconds"]
 
 KINDS = ("read", "compute", "encode", "move", "wait")
 SKEWED = 1.5
 """A fragment whose largest shard has so many times the average's rows is called uneven."""
+
+
+class _Aside(threading.local):
+    """What measurements on this thread that are over have counted: it is not the time of those around them."""
+
+    seconds = 0.0
+    cpu = 0.0
+    encoding = 0.0
+
+
+_ASIDE = _Aside()
+
+
+def own_seconds() -> float:
+    """Return the time, without what this thread has been measured doing; for differences."""
+    return time.perf_counter() - _ASIDE.seconds
+
+
+def _own_cpu() -> float:
+    return time.thread_time() - _ASIDE.cpu
+
+
+def _own_encoding() -> float:
+    return encoding_seconds() - _ASIDE.encoding
 
 
 @dataclass(kw_only=True)
@@ -56,15 +81,23 @@ class Work:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Take the whole time in context; what is not one of the other kinds is computing."""
-        begin, cpu, encoding = time.perf_counter(), time.thread_time(), encoding_seconds()
+        """Take the time in context; what is not one of the other kinds is computing.
+
+        Shards do steps of others while they wait: a context within another one counts there alone.
+        """
+        begin, begin_cpu, begin_encoding = own_seconds(), _own_cpu(), _own_encoding()
+        known = self.read + self.move + self.wait
         try:
             yield
         finally:
-            self.cpu += time.thread_time() - cpu
-            self.encode += encoding_seconds() - encoding
-            self.compute += time.perf_counter() - begin - self.read - self.encode - self.move - self.wait
+            seconds, cpu, encoding = own_seconds() - begin, _own_cpu() - begin_cpu, _own_encoding() - begin_encoding
+            self.cpu += cpu
+            self.encode += encoding
+            self.compute += seconds - encoding - (self.read + self.move + self.wait - known)
             self.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            _ASIDE.seconds += seconds
+            _ASIDE.cpu += cpu
+            _ASIDE.encoding += encoding
 
     @property
     def seconds(self) -> float:

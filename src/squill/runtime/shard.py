@@ -5,22 +5,20 @@ This is all the work there is; runtimes only decide where it happens, and what t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
-from squill.engine.compile import Pipeline, compile_plan
+from squill.engine.compile import compile_plan
 from squill.engine.operator import Operator
 from squill.engine.run import source_arrivals, waits_for_time
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, Source
 from squill.plan.nodes.movement import ShardInput
-from squill.runtime.report import Work
-from squill.runtime.threads import Checkpoint
+from squill.runtime.report import Work, own_seconds
 from squill.time import INFINITY, MINUS_INFINITY, ProgressType
 
-__all__ = ["PASSING_BATCHES", "BatchInbox", "Inbox", "read_split", "rows_per_batch", "run_shard"]
+__all__ = ["PASSING_BATCHES", "BatchInbox", "Inbox", "read_split", "rows_per_batch", "run_shard", "shard_steps"]
 
 
 class Inbox(Protocol):
@@ -83,37 +81,44 @@ def read_split(split: Source, rows: int | None = None) -> Iterator[Batch]:
             yield arrival.batch
 
 
-def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, checkpoint: Checkpoint, work: Work) -> None:
-    """Run a fragment to its end, always going on with the input that is furthest behind.
+def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, work: Work) -> None:
+    """Run a fragment to its end; see `shard_steps`."""
+    for _ in shard_steps(root, inboxes, sink, work):
+        pass
 
-    `inboxes` stand in the order of the plan's sources; `checkpoint` is called between batches and may raise to
-    stop the work; `work` is told what is done.
+
+def shard_steps(root: Node, inboxes: Sequence[Inbox], sink: Operator, work: Work) -> Iterator[None]:
+    """Run a fragment to its end, a step at a time, always going on with the input that is furthest behind.
+
+    With the last step it is over: who gets its rows then ends too, and nobody would come back to it.
+    `inboxes` stand in the order of the plan's sources; `work` is told what is done.
     """
     with compile_plan(root, sink) as pipeline:
-        _run_to_the_end(pipeline, inboxes, checkpoint, work)
+        open_inputs: list[tuple[Inbox, Operator, bool]] = [
+            (inbox, entry, not isinstance(source, ShardInput))
+            for inbox, (source, entry) in zip(inboxes, pipeline.entries, strict=True)
+        ]
+        _step(open_inputs, work)
+        while open_inputs:
+            yield
+            _step(open_inputs, work)
 
 
-def _run_to_the_end(pipeline: Pipeline, inboxes: Sequence[Inbox], checkpoint: Checkpoint, work: Work) -> None:
-    open_inputs = [
-        (inbox, entry, not isinstance(source, ShardInput))
-        for inbox, (source, entry) in zip(inboxes, pipeline.entries, strict=True)
-    ]
-    while open_inputs:
-        current = min(open_inputs, key=lambda item: item[0].clock)
-        inbox, entry, is_stored = current
-        checkpoint()
-        begin = time.perf_counter()
-        batches = inbox.take()
-        seconds = time.perf_counter() - begin
-        if isinstance(inbox, BatchInbox):
-            work.read += seconds
-        else:
-            work.wait += seconds
-        for batch in batches:
-            work.rows_in += len(batch)
-            work.rows_read += len(batch) if is_stored else 0
-            entry.push(batch)
-        entry.advance(inbox.clock)
-        work.clock = min(inbox.clock for inbox, _, _ in open_inputs)
-        if inbox.clock == INFINITY:
-            open_inputs.remove(current)
+def _step(open_inputs: list[tuple[Inbox, Operator, bool]], work: Work) -> None:
+    current = min(open_inputs, key=lambda item: item[0].clock)
+    inbox, entry, is_stored = current
+    begin = own_seconds()
+    batches = inbox.take()
+    seconds = own_seconds() - begin
+    if isinstance(inbox, BatchInbox):
+        work.read += seconds
+    else:
+        work.wait += seconds
+    for batch in batches:
+        work.rows_in += len(batch)
+        work.rows_read += len(batch) if is_stored else 0
+        entry.push(batch)
+    entry.advance(inbox.clock)
+    work.clock = min(inbox.clock for inbox, _, _ in open_inputs)
+    if inbox.clock == INFINITY:
+        open_inputs.remove(current)

@@ -31,6 +31,8 @@ def run_on_threads(
     failure reads the same. `on_done` is told how many are done. Whoever sets `stop` ends the work with `Halted`.
     """
     stop = threading.Event() if stop is None else stop
+    # Who is interrupted while a thread starts does not know of that thread, and would not wait for it.
+    all_started = threading.Event()
 
     def checkpoint() -> None:
         if stop.is_set():
@@ -42,6 +44,7 @@ def run_on_threads(
             on_stop()
 
     def guarded(item: Callable[[Checkpoint], T]) -> T:
+        all_started.wait()
         checkpoint()
         try:
             return item(checkpoint)
@@ -50,13 +53,15 @@ def run_on_threads(
             raise
 
     with ThreadPoolExecutor(max_workers=max(1, min(threads, len(work))), thread_name_prefix="shard") as pool:
-        futures = [pool.submit(guarded, item) for item in work]
         try:
+            futures = [pool.submit(guarded, item) for item in work]
+            all_started.set()
             for count, _ in enumerate(as_completed(futures), start=1):
                 if on_done is not None and not stop.is_set():
                     on_done(count)
         except BaseException:
             stop_all()
+            all_started.set()
             raise
     return _results(futures)
 

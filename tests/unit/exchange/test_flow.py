@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from squill.engine.batch import Batch
 from squill.errors import InternalError
-from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader, MailboxWriter
-from squill.time import INFINITY
+from squill.exchange.flow import Flow, Halted
+from squill.exchange.mailbox import Mailbox, MailboxReader, MailboxWriter
+from squill.time import INFINITY, MINUS_INFINITY
 
 LIMIT_SECONDS = 60
 
@@ -50,26 +51,49 @@ def run_all(work: list[Callable[[], object]], flow: Flow) -> None:
             raise error
 
 
+class Bringing:
+    """An errand that sends (time, receiver) rows one by one; clocks go to all before each may block."""
+
+    def __init__(self, rows: list[tuple[int, int]], producer: int, flow: Flow, boxes: list[Mailbox]) -> None:
+        self._writer = MailboxWriter(flow, producer, {number: [box] for number, box in enumerate(boxes)})
+        self._everyone = range(len(boxes))
+        self._rows = iter(sorted(rows))
+        self.has_room = self._writer.has_room
+        self.clock = MINUS_INFINITY
+        self.is_at_it = False
+
+    def step(self) -> bool:
+        assert not self.is_at_it, "two are on one errand"
+        self.is_at_it = True
+        for time, receiver in self._rows:
+            self._writer.tell([(self._everyone, time)])
+            self.clock = time
+            self._writer.send([receiver % len(self._everyone)], batch_of([time]))
+            self.is_at_it = False
+            return True
+        self._writer.tell([(self._everyone, INFINITY)])
+        return False
+
+
 streams = st.lists(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=25), min_size=1, max_size=4)
 
 
 @settings(max_examples=60, deadline=None)
-@given(streams, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.booleans())
+@given(streams, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.booleans(), st.integers(0, 4))
 def test_rows_arrive_once_and_in_order(
-    sent: list[list[tuple[int, int]]], receivers: int, room: int, cores: int, whole_instants: bool
+    sent: list[list[tuple[int, int]]], receivers: int, room: int, cores: int, whole_instants: bool, errands: int
 ) -> None:
-    """Each producer sends its (time, receiver) rows one by one; clocks go to all before each may block."""
-    flow = Flow(tasks=len(sent) + receivers, cores=cores, room=room)
+    """Some producers have threads of their own, the first ones are brought by who waits, and by who only helps."""
+    errands = min(errands, len(sent))
+    helpers = max(0, cores - receivers) if errands else 0
+    flow = Flow(tasks=len(sent) - errands + receivers + helpers, cores=cores, room=room)
     boxes = [Mailbox(flow, range(len(sent)), whole_instants=whole_instants) for _ in range(receivers)]
     got: list[list[int]] = [[] for _ in range(receivers)]
 
     def produce(producer: int) -> None:
-        writer = MailboxWriter(flow, producer, {number: [box] for number, box in enumerate(boxes)})
-        everyone = range(receivers)
-        for time, receiver in sorted(sent[producer]):
-            writer.tell([(everyone, time)])
-            writer.send([receiver % receivers], batch_of([time]))
-        writer.tell([(everyone, INFINITY)])
+        bringing = Bringing(sent[producer], producer, flow, boxes)
+        while bringing.step():
+            pass
 
     def receive(receiver: int) -> None:
         reader = MailboxReader(boxes[receiver])
@@ -82,7 +106,10 @@ def test_rows_arrive_once_and_in_order(
                 got[receiver].extend(times)
 
     work: list[Callable[[], object]] = []
-    work += [lambda number=number: produce(number) for number in range(len(sent))]  # type: ignore[misc]
+    for number in range(errands):
+        flow.add(Bringing(sent[number], number, flow, boxes))
+    work += [flow.do_errands] * helpers
+    work += [lambda number=number: produce(number) for number in range(errands, len(sent))]  # type: ignore[misc]
     work += [lambda number=number: receive(number) for number in range(receivers)]  # type: ignore[misc]
     run_all(work, flow)
     for receiver in range(receivers):
@@ -279,3 +306,72 @@ def test_where_rows_come_from_outside_a_standstill_is_said_and_room_is_made_by_w
     helper.join(LIMIT_SECONDS)
     assert [len(batch) for batch in mailbox.queues[0]] == [1, 1]
     assert flow.is_over
+
+
+def test_errands_are_done_without_a_thread_of_their_own_the_furthest_behind_first() -> None:
+    flow = Flow(tasks=1, cores=1, room=10)
+    boxes = [Mailbox(flow, [0, 1])]
+    done: list[tuple[int, int]] = []
+    for producer, times in enumerate([[1, 5, 6], [2, 3, 4]]):
+        errand = Bringing([(time, 0) for time in times], producer, flow, boxes)
+
+        def step(errand: Bringing = errand, producer: int = producer, step: Callable[[], bool] = errand.step) -> bool:
+            has_more = step()
+            done.append((producer, errand.clock))
+            return has_more
+
+        errand.step = step  # type: ignore[method-assign]
+        flow.add(errand)
+    got: list[int] = []
+
+    def receive() -> None:
+        reader = MailboxReader(boxes[0])
+        while reader.clock != INFINITY:
+            got.extend(time for batch in reader.take() for time in batch.sync.tolist())
+
+    run_all([receive], flow)
+    assert got == [1, 2, 3, 4, 5, 6]
+    assert done == [(0, 1), (1, 2), (0, 5), (1, 3), (1, 4), (1, 4), (0, 6), (0, 6)]
+
+
+def test_errand_for_which_there_is_no_room_waits_and_gets_it_when_all_do() -> None:
+    """The receiver waits for the second producer, which has nothing before 50; the first one's rows fill the box."""
+    flow = Flow(tasks=1, cores=1, room=1)
+    boxes = [Mailbox(flow, [0, 1])]
+    flow.add(Bringing([(time, 0) for time in range(100)], 0, flow, boxes))
+    late = Bringing([(50, 0)], 1, flow, boxes)
+    late.has_room = lambda: flow.room >= 8
+    flow.add(late)
+    got: list[int] = []
+
+    def receive() -> None:
+        reader = MailboxReader(boxes[0])
+        while reader.clock != INFINITY:
+            got.extend(time for batch in reader.take() for time in batch.sync.tolist())
+
+    run_all([receive], flow)
+    assert got == sorted([*range(100), 50])
+    assert flow.room == 8, "no more room than was needed"
+
+
+def test_errand_that_fails_halts_who_was_on_it() -> None:
+    flow = Flow(tasks=2, cores=2, room=1)
+    boxes = [Mailbox(flow, [0])]
+    errand = Bringing([], 0, flow, boxes)
+
+    def fail() -> bool:
+        raise Halted
+
+    errand.step = fail  # type: ignore[method-assign]
+    flow.add(errand)
+    ended: list[str] = []
+
+    def receive() -> None:
+        try:
+            MailboxReader(boxes[0]).take()
+        except Halted:
+            ended.append("halted")
+            raise
+
+    run_all([receive, receive], flow)
+    assert ended == ["halted", "halted"]

@@ -11,6 +11,7 @@ import pytest
 import squill as sq
 from squill.engine import run
 from squill.errors import ClusterError, InputError, NumericOverflowError, PlanError
+from squill.exchange.flow import Halted
 from squill.plan.fragments import fragments_of
 from squill.runtime import shard
 from squill.runtime.answer import CollectAnswer
@@ -158,3 +159,69 @@ def test_small_batches_are_what_shards_read(
     stream = cluster.from_frame(frame, start="t").rekey("k")
     stream.query(reads).redistribute().query(lambda g: g.where(sq.col("k") >= 0)).collect()
     assert max(seen) == 4
+
+
+def threads_of(source: sq.ShardedStream, to: int) -> tuple[set[int], set[int]]:
+    """Return the threads on which rows were read, and those on which they were worked on after a movement."""
+    lock, readers, workers = threading.Lock(), set[int](), set[int]()
+
+    def noted(threads: set[int]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+        def note(frame: pl.DataFrame) -> pl.DataFrame:
+            with lock:
+                threads.add(threading.get_ident())
+            return frame
+
+        return note
+
+    schema = {"k": pl.Int64}
+    read = source.query(lambda s: s.map_batches(noted(readers), schema=schema))
+    moved = read.rekey("k").redistribute(to)
+    moved.query(lambda s: s.map_batches(noted(workers), schema=schema)).collect()
+    return readers, workers
+
+
+def test_rows_are_brought_by_who_waits_for_them(cluster: sq.Cluster) -> None:
+    source = cluster.from_frame({"t": list(range(9_000)), "k": list(range(9_000))}, start="t")
+    readers, workers = threads_of(source, 3)
+    assert len(workers) == 3
+    assert readers <= workers
+
+
+def test_where_fewer_wait_than_there_are_cores_others_help_to_bring_rows() -> None:
+    """Two sources are read at once, though a single shard waits for them: each waits until the other one has begun."""
+    met = threading.Barrier(2)
+
+    def meet(frame: pl.DataFrame) -> pl.DataFrame:
+        met.wait(20)
+        return frame
+
+    with sq.local(cores=2) as cluster:
+        source = cluster.from_frame({"t": [1, 2], "k": [1, 2]}, start="t", shards=2)
+        read = source.query(lambda s: s.map_batches(meet, schema={"k": pl.Int64}))
+        assert read.rekey("k").redistribute(1).query(lambda s: s.where(sq.col("k") > 0)).collect().height == 2
+
+
+def test_error_while_rows_are_brought_is_told_where_they_are_read(cluster: sq.Cluster) -> None:
+    source = cluster.from_frame({"t": [1, 2, 3, None], "k": [1, 2, 3, 4]}, start="t", shards=2)
+    moved = source.rekey("k").redistribute(3).query(lambda s: s.with_duration(3).count())
+    for _ in range(5):
+        with pytest.raises(InputError, match=r"^fragment 1, shard 1 of 2: input .* is null in row 3"):
+            moved.collect()
+
+
+def test_stop_ends_a_run_that_only_brings_rows_which_nobody_gets(cluster: sq.Cluster) -> None:
+    """No row comes, nor does time: who waits goes on bringing, and must look whether it is in vain."""
+    stop, steps = threading.Event(), [0]
+
+    def note(frame: pl.DataFrame) -> pl.DataFrame:
+        stop.set()
+        steps[0] += 1
+        return frame
+
+    table = cluster.from_frame({"k": list(range(2_000_000))}, start=None)
+    read = table.query(lambda s: s.map_batches(note, schema={"k": pl.Int64}).where(sq.col("k") < 0))
+    kept = read.rekey("k").redistribute(2)
+    plan = fragments_of(kept.query(lambda s: s.where(sq.col("k") > 0)).plan)
+    with pytest.raises(Halted):
+        cluster.runtime.run(plan, CollectAnswer(), stop=stop)
+    assert steps[0] <= 4

@@ -11,7 +11,7 @@ import squill as sq
 from squill.engine.batch import Batch
 from squill.errors import PlanError
 from squill.exchange.segments import SegmentWriter
-from squill.runtime.report import MeteredOutbox, RunReport, Work
+from squill.runtime.report import MeteredOutbox, RunReport, Work, own_seconds
 
 FRAME = pl.DataFrame({"t": list(range(1_000)), "k": [number % 7 for number in range(1_000)]})
 
@@ -78,3 +78,18 @@ def test_subscriber_gets_the_frames_of_shards() -> None:
         assert pl.concat(frames).height == counted(cluster).collect().height
         with pytest.raises(PlanError, match="subscribe: 3 is not a function"):
             counted(cluster).subscribe(3)  # type: ignore[arg-type]
+
+
+def test_time_of_a_shard_that_another_one_does_steps_of_is_its_own() -> None:
+    waiting, helped = Work(fragment=2, shard=0), Work(fragment=1, shard=0)
+    with waiting.measured():
+        begin = own_seconds()
+        with helped.measured():
+            time.sleep(0.05)
+        waiting.wait += own_seconds() - begin
+        with helped.measured():
+            sum(range(300_000))
+    assert 0.05 <= helped.compute < 1
+    assert helped.cpu > 0.001
+    assert waiting.seconds < 0.02
+    assert waiting.cpu < helped.cpu

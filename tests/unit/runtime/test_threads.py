@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -67,3 +69,19 @@ def test_error_in_the_progress_callback_stops_the_work() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_on_threads([lambda checkpoint: 1, lambda checkpoint: 2], threads=1, on_done=interrupt)
     assert threading.active_count() == before
+
+
+def test_interrupt_by_the_first_moment_of_the_work_leaves_no_thread() -> None:
+    """Threads begin while others are still being started: an interrupt may come in between."""
+    begun: list[int] = []
+
+    def interrupt(checkpoint: Callable[[], None]) -> None:
+        begun.append(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        begun.pop()
+
+    for _ in range(20):
+        with pytest.raises(KeyboardInterrupt):
+            run_on_threads([interrupt], threads=1)
+        assert not begun, "somebody is still at work"

@@ -81,7 +81,7 @@ def _counts(fragment: Fragment, claim: Claim, splits: Splits) -> Counts | None:
     try:
         for sample in samples:
             work = Work(fragment=fragment.number, shard=0)
-            run_shard(fragment.root, [BatchInbox(read_split(sample))], sink, lambda: None, work)
+            run_shard(fragment.root, [BatchInbox(read_split(sample))], sink, work)
     except Exception:  # noqa: BLE001  (the run meets it again, and says where)
         return None
     if sink.rows < FEW_ROWS:

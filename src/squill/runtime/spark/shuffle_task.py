@@ -34,7 +34,8 @@ from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import InternalError, SquillError
 from squill.exchange.codec import decode, encode
-from squill.exchange.flow import Flow, Halted, Mailbox, MailboxReader
+from squill.exchange.flow import Flow, Halted
+from squill.exchange.mailbox import Mailbox, MailboxReader
 from squill.exchange.merge import merge_runs
 from squill.exchange.scatter import Outbox
 from squill.exchange.segments import Run, SegmentWriter, read_run

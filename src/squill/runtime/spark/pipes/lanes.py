@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from squill.engine.batch import Batch
 from squill.exchange.codec import decode, encode
-from squill.exchange.flow import Flow, Mailbox, MailboxReader
+from squill.exchange.flow import Flow
+from squill.exchange.mailbox import Mailbox, MailboxReader
 from squill.plan.schema import Schema
 from squill.runtime.spark.pipes import wire
 from squill.runtime.spark.pipes.link import CLOCK, TAKEN, Link, Mark, read_header, read_marks

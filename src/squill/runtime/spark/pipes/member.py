@@ -18,7 +18,8 @@ from pyarrow import flight
 from squill.engine.batch import Batch
 from squill.engine.progress.tally import Tally
 from squill.errors import ShardError
-from squill.exchange.flow import Halted, Mailbox
+from squill.exchange.flow import Halted
+from squill.exchange.mailbox import Mailbox
 from squill.exchange.scatter import Outbox
 from squill.plan.fragments import Channel, Fragment, sources_of
 from squill.plan.nodes.movement import ShardInput
