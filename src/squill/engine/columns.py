@@ -10,8 +10,8 @@ The way back hands the arrays over: a Series made by `series_from` shares their 
 them must not change them afterwards.
 
 Cost: 1-5 µs per column without nulls and 10-20 µs with nulls, whatever the number of rows, except for
-booleans and validity (unpacked from bits, 0.1 ns per row), decimals (split in limbs) and strings (4 ns
-per row, from Polars' views to offsets).
+booleans and validity (unpacked from bits, 0.1 ns per row), decimals (split in limbs) and strings (3 ns
+per row for where Polars has their bytes, 12 ns to put these in a row).
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ import polars as pl
 import pyarrow as pa
 
 from squill.engine.kernels.gather import words_at
+from squill.engine.kernels.views import view_ranges
 from squill.engine.quick_series import quick_series, taken_rows
 
 __all__ = [
     "all_valid",
     "as_float64",
     "as_int64",
+    "byte_ranges_of",
     "bytes_of",
     "decimal_limbs",
     "fixed_width",
@@ -224,12 +226,12 @@ def valid_of(series: pl.Series) -> Uint8s:
         # Arrow has no such integers.
         return values_of(series.is_not_null())
     # The newest level exports strings as the views they are; the default would copy their bytes.
-    arrow = (series if series.n_chunks() == 1 else series.rechunk()).to_arrow(compat_level=_NEWEST)
+    arrow = _arrow(series, _NEWEST)
     return _bits(arrow.buffers()[0], arrow.offset, len(arrow))
 
 
-def _arrow(series: pl.Series) -> pa.Array:
-    return (series if series.n_chunks() == 1 else series.rechunk()).to_arrow()
+def _arrow(series: pl.Series, level: pl.CompatLevel | None = None) -> pa.Array:
+    return (series if series.n_chunks() == 1 else series.rechunk()).to_arrow(compat_level=level)
 
 
 def values_and_valid_of(series: pl.Series) -> tuple[Array, Uint8s]:
@@ -322,6 +324,41 @@ def bytes_of(series: pl.Series) -> tuple[Int64s, Uint8s, Uint8s]:
     content = _empty(_UINT8) if data is None else _from_buffer(data, _UINT8, 0, data.size)
     offset = arrow.offset
     return _from_buffer(offsets, _INT64, offset, size + 1), content, _bits(validity, offset, size)
+
+
+def byte_ranges_of(series: pl.Series) -> tuple[Int64s, Int64s, Uint8s, Uint8s]:
+    """Return a text or binary column as (starts, lengths, data, validity), at a quarter of the price of `bytes_of`.
+
+    Row i is ``data[starts[i] : starts[i] + lengths[i]]``; a null row is empty. The bytes stay where Polars has them, in
+    several buffers: `data` is the memory from the first of these to the last, of which only the rows may be read.
+
+    Examples
+    --------
+    >>> starts, lengths, data, valid = byte_ranges_of(pl.Series(["ab", "", None, "longer than a view"]))
+    >>> lengths.tolist(), bytes(data[starts[0] : starts[0] + 2]), valid.tolist()
+    ([2, 0, 0, 18], b'ab', [1, 1, 0, 1])
+    """
+    dtype = series.dtype
+    if type(dtype) in (pl.Categorical, pl.Enum):
+        series = series.cast(pl.String)
+    elif type(dtype) not in (pl.String, pl.Binary):
+        raise TypeError(f"a column of type {dtype} has no bytes")
+    size = len(series)
+    if size == 0:
+        return _empty(_INT64), _empty(_INT64), all_valid(0), all_valid(0)
+    arrow = _arrow(series, _NEWEST)
+    validity, *buffers = arrow.buffers()
+    valid = _bits(validity, arrow.offset, size)
+    addresses = np.array([buffer.address for buffer in buffers])
+    begin = int(addresses.min())
+    end = max(buffer.address + buffer.size for buffer in buffers)
+    # The buffer holds on to the column.
+    data = _from_buffer(pa.foreign_buffer(begin, end - begin, arrow), _UINT8, 0, end - begin)
+    addresses -= begin
+    views = _from_buffer(buffers[0], _INT64, 2 * arrow.offset, 2 * size)
+    starts, lengths = np.empty(size, _INT64), np.empty(size, _INT64)
+    view_ranges(views, valid, int(addresses[0]) + 16 * arrow.offset, addresses[1:], starts, lengths)
+    return read_only(starts), read_only(lengths), data, valid
 
 
 def decimal_limbs(series: pl.Series) -> tuple[Int64s, Int64s, Uint8s]:

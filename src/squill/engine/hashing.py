@@ -32,7 +32,7 @@ from squill.engine.columns import (
     Uint8s,
     as_float64,
     as_int64,
-    bytes_of,
+    byte_ranges_of,
     decimal_limbs,
     read_only,
     valid_of,
@@ -87,7 +87,8 @@ class Limbs(NamedTuple):
 class Bytes(NamedTuple):
     """A key column of byte strings."""
 
-    offsets: Int64s
+    starts: Int64s
+    lengths: Int64s
     data: Uint8s
     valid: Uint8s
     has_nulls: bool
@@ -119,7 +120,7 @@ def part_of(series: pl.Series) -> Part:
     kind = type(series.dtype)
     has_nulls = series.null_count() > 0
     if kind in _BYTE_TYPES:
-        return Bytes(*bytes_of(series), has_nulls)
+        return Bytes(*byte_ranges_of(series), has_nulls)
     if kind in _FLOAT_TYPES:
         return Words(*_float_words(series), has_nulls, False)
     if kind is pl.Null:
@@ -149,7 +150,7 @@ def hash_parts(parts: Sequence[Part]) -> Hashes:
         if isinstance(part, Words):
             kernels.hash_words(part.values, part.valid, part.has_nulls, part.is_unsigned, hashes, is_first)
         elif isinstance(part, Bytes):
-            kernels.hash_bytes(part.offsets, part.data, part.valid, hashes, is_first)
+            kernels.hash_bytes(part.starts, part.lengths, part.data, part.valid, hashes, is_first)
         else:
             kernels.hash_limbs(part.high, part.low, part.valid, hashes, is_first)
     return read_only(hashes)

@@ -167,10 +167,8 @@ class ByteKeys:
     def prepare(self, parts: list[Part]) -> Prepared:
         part = parts[0]
         if self.is_plain and isinstance(part, Bytes):
-            lengths = np.diff(part.offsets)
-            if part.has_nulls:
-                lengths[part.valid == 0] = kernels.NULL
-            return part.offsets, _checked(lengths), part.data
+            lengths = np.where(part.valid, part.lengths, kernels.NULL) if part.has_nulls else part.lengths
+            return part.starts, _checked(lengths), part.data
         offsets = np.zeros(len(part.valid) + 1, dtype=np.int64)
         for part in parts:
             _add_lengths(part, offsets[1:])
@@ -297,17 +295,17 @@ def _words_of(dtype: pl.DataType) -> int:
 
 def _add_lengths(part: Part, ends: Int64s) -> None:
     """Add to each row's length: one byte for null or not, then the bytes of what is not null."""
-    inner = 4 + np.diff(part.offsets) if isinstance(part, Bytes) else 16 if isinstance(part, Limbs) else 8
+    inner = 4 + part.lengths if isinstance(part, Bytes) else 16 if isinstance(part, Limbs) else 8
     ends += 1
     ends += inner * part.valid
 
 
 def _put(part: Part, data: Uint8s, cursor: Int64s) -> None:
     if isinstance(part, Bytes):
-        kernels.put_column(part.offsets, part.data, part.valid, 0, data, cursor)
+        kernels.put_column(part.starts, part.lengths, part.data, part.valid, 0, data, cursor)
         return
     if isinstance(part, Limbs):
         words, width = read_only(np.stack((part.low, part.high), axis=1).reshape(-1)), 16
     else:
         words, width = part.values, 8
-    kernels.put_column(_NO_STARTS, words.view(np.uint8), part.valid, width, data, cursor)
+    kernels.put_column(_NO_STARTS, _NO_STARTS, words.view(np.uint8), part.valid, width, data, cursor)

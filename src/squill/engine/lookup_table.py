@@ -38,7 +38,7 @@ class LookupTable:
         self._held: list[Batch] = []
         self._rows = 0
         self._columns: dict[str, pl.Series] = {}
-        self._starts = np.zeros(1, np.int64)
+        self._starts: Array | None = np.zeros(1, np.int64)
         self.is_unique = False
         self.is_complete = False
 
@@ -58,8 +58,8 @@ class LookupTable:
     def complete(self) -> None:
         """Put the rows in their places; nothing is added any more."""
         self.is_complete = True
-        self._starts = np.zeros(self._keys.capacity + 1, np.int64)
         if not self._rows:
+            self._starts = np.zeros(self._keys.capacity + 1, np.int64)
             return
         codes, rows = np.concatenate(self._codes), Batch.concat(self._held)
         self._codes, self._held = [], []
@@ -75,11 +75,19 @@ class LookupTable:
         # Slots are given in the order of first appearance, so unique keys lie in order already.
         self.is_unique = len(slots) == self._keys.capacity
         if self.is_unique:
-            self._starts = np.arange(len(slots) + 1)
+            self._starts = None
             return None
+        self._starts = np.zeros(self._keys.capacity + 1, np.int64)
         order = large_array(len(slots), np.int64)
         group_by_slot(read_only(slots), self._starts, order)
         return order
+
+    @property
+    def _bounds(self) -> Array:
+        """Where the rows of each slot begin, and where they end; of unique keys few ask for it."""
+        if self._starts is None:
+            self._starts = np.arange(self._rows + 1)
+        return self._starts
 
     def find(self, batch: Batch) -> Array:
         """Return the slots of the other input's rows, −1 for keys that no row here has."""
@@ -101,7 +109,7 @@ class LookupTable:
         row, skip = 0, 0
         while row < len(slots):
             rows, places = np.empty(MOST_PAIRS, np.int64), np.empty(MOST_PAIRS, np.int64)
-            row, skip, count = expand_matches(read_only(slots), self._starts, row, skip, rows, places)
+            row, skip, count = expand_matches(read_only(slots), self._bounds, row, skip, rows, places)
             if count:
                 yield rows[:count], places[:count]
 
@@ -109,9 +117,9 @@ class LookupTable:
         """Throw out rows of other shards, where that can be told; they meet nobody, but take their place."""
         kept = self._keys.keep([belongs, belongs]) if self.is_complete else None
         if kept is not None:
-            counts = np.diff(self._starts)[kept]
+            counts = np.diff(self._bounds)[kept]
             starts = np.concatenate([[0], np.cumsum(counts)])
-            places = np.arange(starts[-1]) + np.repeat(self._starts[kept] - starts[:-1], counts)
+            places = np.arange(starts[-1]) + np.repeat(self._bounds[kept] - starts[:-1], counts)
             self._columns, self._starts, self._rows = taken(self._columns, places), starts, len(places)
 
     def columns(self, places: Array) -> dict[str, pl.Series]:
@@ -124,7 +132,7 @@ class LookupTable:
             "held": list(self._held),
             "rows": self._rows,
             "columns": dict(self._columns),
-            "starts": self._starts,
+            "starts": self._bounds,
             "is_unique": self.is_unique,
             "is_complete": self.is_complete,
         }

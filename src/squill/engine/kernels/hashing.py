@@ -137,11 +137,11 @@ def hash_limbs(high: Array, low: Array, valid: Array, out: Array, is_first: bool
 
 
 @kernel
-def hash_bytes(offsets: Array, data: Array, valid: Array, out: Array, is_first: bool) -> None:
+def hash_bytes(starts: Array, lengths: Array, data: Array, valid: Array, out: Array, is_first: bool) -> None:
     """Hash byte strings by XXH64 with seed 0."""
     for i in range(len(out)):
-        at = offsets[i]
-        end = offsets[i + 1]
+        at = starts[i]
+        end = at + lengths[i]
         h = XX_5
         if end - at >= 32:
             a, b, c, d = XX_1 + XX_2, XX_2, np.uint64(0), np.uint64(0) - XX_1
@@ -152,7 +152,7 @@ def hash_bytes(offsets: Array, data: Array, valid: Array, out: Array, is_first: 
                 d = xx_round(d, load_word(data, at + 24))
                 at += 32
             h = xx_lanes(a, b, c, d)
-        h += np.uint64(end - offsets[i])
+        h += np.uint64(lengths[i])
         while at + 8 <= end:
             h = xx_word(h, load_word(data, at))
             at += 8

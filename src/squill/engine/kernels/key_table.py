@@ -441,10 +441,12 @@ def make_views(arena: Array, starts: Array, lengths: Array, shift: int, views: A
 
 
 @kernel
-def put_column(starts: Array, data: Array, valid: Array, width: int, target: Array, cursor: Array) -> None:
+def put_column(
+    starts: Array, lengths: Array, data: Array, valid: Array, width: int, target: Array, cursor: Array
+) -> None:
     """Encode a column at each row's cursor and move the cursor.
 
-    Row i is ``data[starts[i]:starts[i + 1]]``, or, with a `width`, the i-th piece of so many bytes.
+    Row i is ``data[starts[i] : starts[i] + lengths[i]]``, or, with a `width`, the i-th piece of so many bytes.
     """
     for i in range(len(valid)):
         at = cursor[i]
@@ -455,7 +457,7 @@ def put_column(starts: Array, data: Array, valid: Array, width: int, target: Arr
             length = width
             if width == 0:
                 start = starts[i]
-                length = starts[i + 1] - start
+                length = lengths[i]
                 store_half(target, at, length)
                 at += 4
             copy_bytes(data, start, length, target, at)

@@ -30,6 +30,7 @@ from squill.plan.paths import is_local
 from squill.plan.routing import HashRouting
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, read_split, run_shard
+from squill.runtime.threads import run_on_threads
 
 __all__ = ["Claim", "Deals", "deals_of"]
 
@@ -46,8 +47,11 @@ Splits = Mapping[tuple[int, int], Sequence[Source]]
 Counts = npt.NDArray[np.float64]
 
 
-def deals_of(plan: ShardedPlan, splits: Splits) -> Deals:
-    """Return the deals of the movements by hash whose rows can be sampled; the others are plain."""
+def deals_of(plan: ShardedPlan, splits: Splits, threads: int = 1) -> Deals:
+    """Return the deals of the movements by hash whose rows can be sampled; the others are plain.
+
+    Sources are looked at side by side, on so many `threads`.
+    """
     sources = [source for fragment in plan.fragments for source in sources_of(fragment.root)]
     if any(map(_is_placed, sources)):
         return {}
@@ -57,12 +61,13 @@ def deals_of(plan: ShardedPlan, splits: Splits) -> Deals:
         routing = channel.routing
         if isinstance(routing, HashRouting) and routing.keys and routing.layout.shards > 1:
             moved.setdefault((routing.keys, routing.layout), []).append(senders[channel.sender])
-    counts = {claim: [_counts(fragment, claim, splits) for fragment in moved[claim]] for claim in moved}
-    return {
-        claim: even_deal(np.sum(known, axis=0), claim[1].shards)
-        for claim, found in counts.items()
-        if (known := [item for item in found if item is not None])
-    }
+    asked = [(claim, fragment) for claim, fragments in moved.items() for fragment in fragments]
+    looks = [lambda _, claim=claim, fragment=fragment: _counts(fragment, claim, splits) for claim, fragment in asked]
+    counts: dict[Claim, list[Counts]] = {}
+    for (claim, _), found in zip(asked, run_on_threads(looks, threads), strict=True):
+        if found is not None:
+            counts.setdefault(claim, []).append(found)
+    return {claim: even_deal(np.sum(known, axis=0), claim[1].shards) for claim, known in counts.items()}
 
 
 def _is_placed(source: Source) -> bool:

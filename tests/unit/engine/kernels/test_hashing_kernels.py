@@ -15,10 +15,11 @@ Array = npt.NDArray[Any]
 
 
 def hashed_bytes(rows: list[bytes]) -> list[int]:
-    offsets = read_only(np.cumsum([0, *map(len, rows)]))
+    lengths = np.array([len(row) for row in rows])
+    starts = np.cumsum(lengths) - lengths
     data = read_only(np.frombuffer(b"".join(rows), dtype=np.uint8))
     out = np.empty(len(rows), dtype=np.uint64)
-    kernels.hash_bytes(offsets, data, all_valid(len(rows)), out, True)
+    kernels.hash_bytes(read_only(starts), read_only(lengths), data, all_valid(len(rows)), out, True)
     return out.tolist()
 
 

@@ -219,15 +219,16 @@ def test_views_point_into_overlapping_buffers_of_the_arena() -> None:
 def test_encoded_columns_are_read_back_in_order() -> None:
     valid = read_only(np.array([1, 0, 1], dtype=np.uint8))
     words, limbs = read_only(np.array([1, 1, -1])), read_only(np.array([3, 2, 3, 2, -3, -2]))
-    offsets, data = read_only(np.array([0, 2, 2, 5])), read_only(np.frombuffer(b"abcde", dtype=np.uint8))
+    places, sizes = read_only(np.array([0, 2, 2])), read_only(np.array([2, 0, 3]))
+    data = read_only(np.frombuffer(b"abcde", dtype=np.uint8))
     nowhere = read_only(np.empty(0, dtype=np.int64))
-    sizes = np.array([33, 3, 34])
-    begins = np.cumsum(sizes) - sizes
-    target, cursor = np.zeros(sizes.sum(), dtype=np.uint8), begins.copy()
-    kernels.put_column(nowhere, words.view(np.uint8), valid, 8, target, cursor)
-    kernels.put_column(nowhere, limbs.view(np.uint8), valid, 16, target, cursor)
-    kernels.put_column(offsets, data, valid, 0, target, cursor)
-    assert cursor.tolist() == np.cumsum(sizes).tolist()
+    encoded = np.array([33, 3, 34])
+    begins = np.cumsum(encoded) - encoded
+    target, cursor = np.zeros(encoded.sum(), dtype=np.uint8), begins.copy()
+    kernels.put_column(nowhere, nowhere, words.view(np.uint8), valid, 8, target, cursor)
+    kernels.put_column(nowhere, nowhere, limbs.view(np.uint8), valid, 16, target, cursor)
+    kernels.put_column(places, sizes, data, valid, 0, target, cursor)
+    assert cursor.tolist() == np.cumsum(encoded).tolist()
     cursor = begins.copy()
     starts, lengths = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32)
     for width, expected in ((8, [1, 0, -1]), (16, [3, 2, 0, 0, -3, -2])):

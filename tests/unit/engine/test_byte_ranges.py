@@ -1,0 +1,59 @@
+"""Text is read where Polars has it: inside views, in one of many buffers, behind nulls."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squill.engine.columns import byte_ranges_of
+
+
+def ranges_read(series: pl.Series) -> list[bytes | None]:
+    starts, lengths, data, valid = byte_ranges_of(series)
+    assert not any(array.flags.writeable for array in (starts, lengths, data, valid))
+    ranges = zip(starts.tolist(), lengths.tolist(), valid.tolist(), strict=True)
+    return [bytes(data[start : start + length]) if is_valid else None for start, length, is_valid in ranges]
+
+
+@given(
+    st.lists(st.lists(st.none() | st.binary(max_size=40), max_size=12), min_size=1, max_size=4),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 10_000), max_size=20),
+)
+def test_byte_ranges_are_the_rows_wherever_their_bytes_lie(
+    chunks: list[list[bytes | None]], skipped: int, places: list[int]
+) -> None:
+    """Of several chunks, sliced, and out of order, as filters and movements leave them."""
+    series = pl.concat([pl.Series(rows, dtype=pl.Binary) for rows in chunks], rechunk=False)[skipped:]
+    assert ranges_read(series) == series.to_list()
+    order = [place % len(series) for place in places if len(series)]
+    assert ranges_read(series[order]) == series[order].to_list()
+    kept = series.filter(pl.Series([number % 3 != 1 for number in range(len(series))], dtype=pl.Boolean))
+    assert ranges_read(kept) == kept.to_list()
+
+
+@pytest.mark.parametrize("dtype", [pl.String(), pl.Categorical(), pl.Enum(["ab", "", "a longer text than a view"])])
+def test_byte_ranges_of_text(dtype: pl.DataType) -> None:
+    series = pl.Series(["ab", None, "", "a longer text than a view"], dtype=dtype)
+    assert ranges_read(series) == [b"ab", None, b"", b"a longer text than a view"]
+    assert ranges_read(series.clear()) == []
+
+
+def test_byte_ranges_of_nulls_are_empty_whatever_lies_there() -> None:
+    """A mask over views that are no longer looked at."""
+    series = pl.Series(["a longer text than a view"] * 3).set(pl.Series([False, True, False]), None)
+    assert byte_ranges_of(series)[1].tolist() == [25, 0, 25]
+
+
+def test_byte_ranges_keep_their_column_alive() -> None:
+    starts, lengths, data, _ = byte_ranges_of(pl.Series([f"row {number} of a column" for number in range(10_000)]))
+    others = [pl.Series([f"something else, {number}" for number in range(10_000)]) for _ in range(5)]
+    assert bytes(data[starts[9_999] : starts[9_999] + lengths[9_999]]) == b"row 9999 of a column"
+    assert len(others) == 5
+
+
+def test_byte_ranges_of_numbers_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="Int64 has no bytes"):
+        byte_ranges_of(pl.Series([1]))
