@@ -14,6 +14,7 @@ from squill.engine import operators as operator_modules
 from squill.engine.operator import EDGES, NUMBERED, Operator, operator_for
 from squill.plan.node import Node, walk
 from squill.plan.nodes import Source
+from squill.plan.reading_order import reading_order
 
 __all__ = ["Pipeline", "compile_plan"]
 
@@ -75,6 +76,12 @@ class Pipeline:
             if demand == NUMBERED and not (operator.numbers_rows or operator.demands is None):
                 demand = EDGES
             operator.demand = demand
+
+    @property
+    def in_reading_order(self) -> list[int]:
+        """The places of the entries, those first whose rows others wait for."""
+        order = {id(source): rank for rank, source in enumerate(reading_order(self.root))}
+        return sorted(range(len(self.entries)), key=lambda place: order[id(self.entries[place][0])])
 
     def __enter__(self) -> Self:
         return self

@@ -59,11 +59,14 @@ def source_arrivals(source: Source, batch_rows: int) -> Iterator[Arrival]:
 def drive(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS, *, clocks: bool = True) -> None:
     """Push every source through the pipeline, always the one that is furthest behind, then complete it.
 
+    Of several the one comes first that others wait for, so that these wait for as few rows as can be.
+
     With `clocks` time advances after every batch, so that results leave early; else only where a source says
     so itself. In the end the operators are gone; the sink has what they gave.
     """
     with pipeline:
-        _drive([(source_arrivals(source, batch_rows), entry) for source, entry in pipeline.entries], clocks=clocks)
+        in_turn = [pipeline.entries[place] for place in pipeline.in_reading_order]
+        _drive([(source_arrivals(source, batch_rows), entry) for source, entry in in_turn], clocks=clocks)
 
 
 def drive_stored(pipeline: Pipeline, batch_rows: int = DEFAULT_BATCH_ROWS) -> None:

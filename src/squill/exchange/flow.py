@@ -7,7 +7,8 @@ before the other brings the time. This is seen, because who waits for what is kn
 giving the queues more room: never more than such a plan needs, and never for the others. Where rows come from other
 processes too, a flow only says that all wait here, and whoever sees all processes decides.
 
-What only brings rows needs no thread of its own: it is an *errand*, and who waits for rows does a step of it instead.
+What only brings rows needs no thread of its own: it is an *errand*, and who waits for rows does a step of it instead,
+unless others have work for its core: what has moved is worked on before more is brought.
 A thread that hands over to another one is woken where the system likes, often on the core that is busy while the other
 one is free: two threads that summed 10 M rows stood still for a tenth of their time.
 """
@@ -41,8 +42,8 @@ class Errand(Protocol):
     """Work without a thread of its own, done step by step by whoever has nothing better to do."""
 
     @property
-    def clock(self) -> int:
-        """How far it has come; who is furthest behind keeps others waiting, and comes first."""
+    def turn(self) -> tuple[int, int]:
+        """How far it has come, then which place it has among those as far; who is furthest behind comes first."""
         ...
 
     def has_room(self) -> bool:
@@ -127,8 +128,9 @@ class Flow:
                 waiter.woken.notify()
             elif not waiter.for_room:
                 idle.append(waiter)
-        for waiter, _ in zip(idle, self._ready_errands(), strict=False):
-            waiter.woken.notify()
+        if idle and self._permits.spare > 0:
+            for waiter, _ in zip(idle, self._ready_errands(), strict=False):
+                waiter.woken.notify()
 
     # -- errands --------------------------------------------------------------------------------------------------
 
@@ -143,7 +145,7 @@ class Flow:
 
     def _ready_errands(self) -> Iterator[Errand]:
         """Return the errands that nobody is on and that have room, those furthest behind first."""
-        for errand in sorted(self._errands, key=lambda errand: errand.clock):
+        for errand in sorted(self._errands, key=lambda errand: errand.turn):
             if errand.has_room():
                 yield errand
 
@@ -183,7 +185,10 @@ class Flow:
         return not any(map(self._can_go_on, self._waiting.values()))
 
     def _can_go_on(self, waiter: _Waiter) -> bool:
-        return waiter.ready() or (not waiter.for_room and next(self._ready_errands(), None) is not None)
+        if waiter.ready():
+            return True
+        # Errands are for cores that nobody has work for.
+        return not waiter.for_room and self._permits.spare > 0 and next(self._ready_errands(), None) is not None
 
     @property
     def is_over(self) -> bool:
@@ -208,7 +213,8 @@ class Flow:
                     raise Halted
                 if ready():
                     return
-                errand = None if for_room else next(self._ready_errands(), None)
+                has_time = not for_room and self._permits.spare >= 0
+                errand = next(self._ready_errands(), None) if has_time else None
                 if errand is None:
                     self._wait(_Waiter(ready, for_room, threading.Condition(self._lock)))
                 else:
@@ -226,6 +232,8 @@ class Flow:
         self._permits.release()
         try:
             self._resolve()
+            if waiter.for_room:
+                self._wake()  # others may do errands meanwhile
             while not (self._is_halted or self._can_go_on(waiter)):
                 waiter.woken.wait()
         finally:
@@ -286,6 +294,12 @@ class _Permits:
     def _wake_next(self) -> None:
         if self._free and self._waiting:
             self._waiting[0][2].notify()
+
+    @property
+    def spare(self) -> int:
+        """How many cores nobody wants; below 0 how many more are wanted than are free."""
+        with self._lock:
+            return self._free - len(self._waiting)
 
     def is_wanted_before(self, urgency: tuple[int, int]) -> bool:
         with self._lock:

@@ -22,6 +22,8 @@ from squill.exchange.mailbox import Mailbox, MailboxReader, MailboxWriter
 from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Channel, Fragment
+from squill.plan.nodes.movement import ShardInput
+from squill.plan.reading_order import reading_order
 from squill.plan.routing import Routing
 from squill.runtime.answer import Answer, Part, Receipt
 from squill.runtime.failure import located
@@ -128,7 +130,8 @@ class Machine:
         for (fragment, shard), work in zip(self._shards, self.works, strict=True):
             steps = self._steps(open_ports, fragment, shard, work)
             if self._only_brings(fragment):
-                tasks.append(ShardTask(steps, work, partial(_check, stop), self._has_room(fragment, shard)))
+                room, place = self._has_room(fragment, shard), self._place_of(fragment)
+                tasks.append(ShardTask(steps, work, partial(_check, stop), room, place))
                 self.flow.add(tasks[-1])
             else:
                 tasks.append(ShardTask(steps, work, partial(self._between_steps, stop)))
@@ -175,6 +178,16 @@ class Machine:
     def _has_room(self, fragment: Fragment, shard: int) -> Callable[[], bool]:
         writers = [self._post.writer(channel, shard) for channel in fragment.outputs]
         return lambda: all(writer.has_room() for writer in writers)
+
+    def _place_of(self, fragment: Fragment) -> int:
+        """Return which of the inputs of those who read them these rows are, in the order in which they are read."""
+        sent = {channel.number for channel in fragment.outputs}
+        return min(
+            place
+            for reader, _ in self._shards
+            for place, source in enumerate(reading_order(reader.root))
+            if isinstance(source, ShardInput) and source.channel in sent
+        )
 
     def _permitted(
         self, work: Callable[[Checkpoint], Any], urgency: Urgency | None = None

@@ -90,14 +90,16 @@ def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, work: Work) 
 def shard_steps(root: Node, inboxes: Sequence[Inbox], sink: Operator, work: Work) -> Iterator[None]:
     """Run a fragment to its end, a step at a time, always going on with the input that is furthest behind.
 
+    Of several the one comes first that others wait for (see `reading_order`).
     With the last step it is over: who gets its rows then ends too, and nobody would come back to it.
     `inboxes` stand in the order of the plan's sources; `work` is told what is done.
     """
     with compile_plan(root, sink) as pipeline:
-        open_inputs: list[tuple[Inbox, Operator, bool]] = [
+        inputs = [
             (inbox, entry, not isinstance(source, ShardInput))
             for inbox, (source, entry) in zip(inboxes, pipeline.entries, strict=True)
         ]
+        open_inputs: list[tuple[Inbox, Operator, bool]] = [inputs[place] for place in pipeline.in_reading_order]
         _step(open_inputs, work)
         while open_inputs:
             yield

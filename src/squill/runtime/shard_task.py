@@ -21,25 +21,32 @@ class ShardTask:
 
     ``checkpoint``  called before each step.
     ``has_room``    whether the rows of a step can be left without waiting; the caller has the flow's lock.
+    ``place``       among those that are as far, by who is waited for.
 
     After `run`, or the last `step`, ``result`` is what the shard reports. A step of somebody else's that fails leaves
     its ``error`` here, and the somebody is `Halted`: it is not his.
     """
 
     def __init__(
-        self, steps: Steps, work: Work, checkpoint: Checkpoint, has_room: Callable[[], bool] = lambda: True
+        self,
+        steps: Steps,
+        work: Work,
+        checkpoint: Checkpoint,
+        has_room: Callable[[], bool] = lambda: True,
+        place: int = 0,
     ) -> None:
         self._steps = steps
         self._work = work
         self._checkpoint = checkpoint
         self.has_room = has_room
+        self._place = place
         self.result: Any = None
         self.error: Exception | None = None
         self.is_over = False
 
     @property
-    def clock(self) -> int:
-        return self._work.clock
+    def turn(self) -> tuple[int, int]:
+        return self._work.clock, self._place
 
     def run(self, _: Checkpoint) -> Any:
         """Do all of it, on a thread of its own."""

@@ -62,6 +62,10 @@ class Bringing:
         self.clock = MINUS_INFINITY
         self.is_at_it = False
 
+    @property
+    def turn(self) -> tuple[int, int]:
+        return self.clock, 0
+
     def step(self) -> bool:
         assert not self.is_at_it, "two are on one errand"
         self.is_at_it = True
@@ -375,3 +379,32 @@ def test_errand_that_fails_halts_who_was_on_it() -> None:
 
     run_all([receive, receive], flow)
     assert ended == ["halted", "halted"]
+
+
+def test_errands_wait_while_others_have_work_for_the_core() -> None:
+    """The first task waits for rows of the second, which is ready to compute: it must not be kept from its core."""
+    flow = Flow(tasks=2, cores=1, room=1_000)
+    boxes = [Mailbox(flow, [0])]
+    order: list[str] = []
+    flow.add(Bringing([(time, 0) for time in range(10)], 0, flow, boxes))
+    is_there = [False]
+    begun = threading.Event()
+
+    def first() -> None:
+        flow.begin(lambda: (0, -2))
+        begun.set()
+        while not flow._permits.is_wanted_before((9, 9)):
+            sleep(0.001)
+        flow.wait_until(lambda: is_there[0])
+        order.append("has waited")
+        flow.end()
+
+    def second() -> None:
+        begun.wait(LIMIT_SECONDS)
+        flow.begin(lambda: (0, -1))
+        order.append(f"computes, {sum(boxes[0].rows.values())} rows were brought")
+        flow.change(lambda: is_there.__setitem__(0, True))
+        flow.end()
+
+    run_beside(first, second)
+    assert order == ["computes, 0 rows were brought", "has waited"]
