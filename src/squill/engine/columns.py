@@ -350,8 +350,9 @@ def byte_ranges_of(series: pl.Series) -> tuple[Int64s, Int64s, Uint8s, Uint8s]:
     validity, *buffers = arrow.buffers()
     valid = _bits(validity, arrow.offset, size)
     addresses = np.array([buffer.address for buffer in buffers])
-    begin = int(addresses.min())
-    end = max(buffer.address + buffer.size for buffer in buffers)
+    filled = [buffer for buffer in buffers if buffer.size]  # others may be said to lie anywhere
+    begin = min(buffer.address for buffer in filled)
+    end = max(buffer.address + buffer.size for buffer in filled)
     # The buffer holds on to the column.
     data = _from_buffer(pa.foreign_buffer(begin, end - begin, arrow), _UINT8, 0, end - begin)
     addresses -= begin

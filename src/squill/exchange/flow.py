@@ -78,6 +78,7 @@ class Flow:
         self._urgencies: dict[int, Urgency] = {}
         self._errands: list[Errand] = []  # those that nobody is on
         self._open_errands = 0
+        self._on_errands: set[int] = set()  # threads
         self._is_halted = False
         self._failure: InternalError | None = None
         self.on_standstill: Callable[[], object] | None = None
@@ -114,22 +115,24 @@ class Flow:
             self._is_halted = True
             self._wake()
 
-    def change(self, act: Callable[[], object]) -> None:
-        """Do something that others may wait for."""
+    def change(self, act: Callable[[], object], *, makes_room: bool = False) -> None:
+        """Do something that others may wait for; where it `makes_room`, errands may go on too."""
         with self._lock:
             act()
-            self._wake()
+            self._wake(for_errands=makes_room)
 
-    def _wake(self) -> None:
+    def _wake(self, *, for_errands: bool = True) -> None:
         """Wake who has what it waits for, and nobody else: most changes are no news to most of those who wait."""
         idle: list[_Waiter] = []
         for waiter in self._waiting.values():
             if self._is_halted or waiter.ready():
                 waiter.woken.notify()
-            elif not waiter.for_room:
+            elif waiter.helps:
                 idle.append(waiter)
-        if idle and self._permits.spare > 0:
-            for waiter, _ in zip(idle, self._ready_errands(), strict=False):
+        # To look for errands takes long where there are many shards.
+        spare = self._permits.spare if for_errands and idle and self._errands else 0
+        if spare > 0:
+            for waiter, _ in zip(idle[:spare], self._ready_errands(), strict=False):
                 waiter.woken.notify()
 
     # -- errands --------------------------------------------------------------------------------------------------
@@ -150,11 +153,14 @@ class Flow:
                 yield errand
 
     def _do(self, errand: Errand) -> None:
+        me = threading.get_ident()
         has_more = False
+        self._on_errands.add(me)
         try:
             has_more = errand.step()
         finally:
             with self._lock:
+                self._on_errands.remove(me)
                 if has_more:
                     self._errands.append(errand)
                 else:
@@ -188,7 +194,7 @@ class Flow:
         if waiter.ready():
             return True
         # Errands are for cores that nobody has work for.
-        return not waiter.for_room and self._permits.spare > 0 and next(self._ready_errands(), None) is not None
+        return waiter.helps and self._permits.spare > 0 and next(self._ready_errands(), None) is not None
 
     @property
     def is_over(self) -> bool:
@@ -203,8 +209,10 @@ class Flow:
     def wait_until(self, ready: Callable[[], bool], *, for_room: bool = False) -> None:
         """Do errands or wait; once true, `ready` must stay true until this task acts.
 
-        `for_room`: more room may make it true. Who waits for that has rows in hand, and does no errands.
+        `for_room`: more room may make it true. Who waits for that has rows in hand, and does no errands; nor does who
+        is on one, or errands that wait would pile up on one thread.
         """
+        helps = not for_room and threading.get_ident() not in self._on_errands
         while True:
             with self._lock:
                 if self._failure is not None:
@@ -213,10 +221,9 @@ class Flow:
                     raise Halted
                 if ready():
                     return
-                has_time = not for_room and self._permits.spare >= 0
-                errand = next(self._ready_errands(), None) if has_time else None
+                errand = next(self._ready_errands(), None) if helps and self._permits.spare >= 0 else None
                 if errand is None:
-                    self._wait(_Waiter(ready, for_room, threading.Condition(self._lock)))
+                    self._wait(_Waiter(ready, for_room, helps, threading.Condition(self._lock)))
                 else:
                     self._errands.remove(errand)
             # Not with the lock in hand: those who compute need it before they give up the right to.
@@ -232,7 +239,7 @@ class Flow:
         self._permits.release()
         try:
             self._resolve()
-            if waiter.for_room:
+            if not waiter.helps:
                 self._wake()  # others may do errands meanwhile
             while not (self._is_halted or self._can_go_on(waiter)):
                 waiter.woken.wait()
@@ -259,10 +266,11 @@ class Flow:
 
 
 class _Waiter(NamedTuple):
-    """What a task waits for, whether more room may bring it, and how it is woken."""
+    """What a task waits for, whether more room may bring it, whether it does errands meanwhile, and how it is woken."""
 
     ready: Callable[[], bool]
     for_room: bool
+    helps: bool
     woken: threading.Condition
 
 

@@ -114,12 +114,14 @@ class MailboxReader:
         def ready() -> bool:
             if mailbox.clock > self._clock:
                 return True
+            if not any(mailbox.rows.values()):
+                return False
             due = mailbox.due
             return any(queue and queue[0].first_sync <= due for queue in mailbox.queues.values())
 
         mailbox.flow.wait_until(ready)
         runs: list[list[Batch]] = []
-        mailbox.flow.change(lambda: runs.extend(self._due()))
+        mailbox.flow.change(lambda: runs.extend(self._due()), makes_room=True)
         return list(worth_pushing(merge_runs(runs)))
 
     def _due(self) -> list[list[Batch]]:

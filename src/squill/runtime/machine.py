@@ -22,6 +22,7 @@ from squill.exchange.mailbox import Mailbox, MailboxReader, MailboxWriter
 from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Channel, Fragment
+from squill.plan.node import walk
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.reading_order import reading_order
 from squill.plan.routing import Routing
@@ -109,12 +110,19 @@ class Machine:
         self.works = [Work(fragment=fragment.number, shard=shard) for fragment, shard in self._shards]
         """What each shard did; complete once `run` has returned."""
         self._post = _PostOffice(self.flow, fragments, shards_of, inner)
+        self._places = _places(fragments)
 
     def _only_brings(self, fragment: Fragment) -> bool:
-        """Whether it reads what is stored for shards of this machine: then they do its work while they wait for it."""
+        """Whether it reads what is stored, row by row, for shards of this machine: they do that while they wait for it.
+
+        What keeps rows may give many at once, more than there is room for, and who is on it could not take them.
+        """
+        if len(fragment.inputs) != 1 or fragment.inputs[0] is not None or not fragment.outputs:
+            return False
+        if any(node.keeps_state for node in walk(fragment.root)):
+            return False
         sends = {channel.number for channel in fragment.outputs}
-        reads_only = all(channel is None for channel in fragment.inputs)
-        return reads_only and bool(sends) and sends <= self._inner and not sends & self._outer
+        return sends <= self._inner and not sends & self._outer
 
     def run(
         self,
@@ -130,23 +138,24 @@ class Machine:
         for (fragment, shard), work in zip(self._shards, self.works, strict=True):
             steps = self._steps(open_ports, fragment, shard, work)
             if self._only_brings(fragment):
-                room, place = self._has_room(fragment, shard), self._place_of(fragment)
-                tasks.append(ShardTask(steps, work, partial(_check, stop), room, place))
+                place = min(self._places[channel.number] for channel in fragment.outputs)
+                tasks.append(ShardTask(steps, work, partial(_check, stop), self._has_room(fragment, shard), place))
                 self.flow.add(tasks[-1])
             else:
                 tasks.append(ShardTask(steps, work, partial(self._between_steps, stop)))
                 threads.append(self._permitted(tasks[-1].run, partial(_urgency_in(fragment), work)))
         threads += [self._permitted(feeder) for feeder in feeders]
         threads += [self._permitted(lambda _: self.flow.do_errands(), _last)] * self._helpers
+        failure: Exception | None = None
         try:
             run_on_threads(threads, len(threads), _each_once(tasks, on_done), self.flow.halt, stop)
-        except Exception:
-            for error in [task.error for task in tasks if task.error is not None]:
-                raise error from error.__cause__
-            raise
+        except Exception as error:  # noqa: BLE001  (raised below)
+            failure = next((task.error for task in tasks if task.error is not None), error)
         finally:
             for task in tasks:
                 task.abandon()
+        if failure is not None:
+            raise failure from failure.__cause__
         assert all(task.is_over for task in tasks), "who gets rows ends after who brings them"
         return [task.result for task in tasks]
 
@@ -178,16 +187,6 @@ class Machine:
     def _has_room(self, fragment: Fragment, shard: int) -> Callable[[], bool]:
         writers = [self._post.writer(channel, shard) for channel in fragment.outputs]
         return lambda: all(writer.has_room() for writer in writers)
-
-    def _place_of(self, fragment: Fragment) -> int:
-        """Return which of the inputs of those who read them these rows are, in the order in which they are read."""
-        sent = {channel.number for channel in fragment.outputs}
-        return min(
-            place
-            for reader, _ in self._shards
-            for place, source in enumerate(reading_order(reader.root))
-            if isinstance(source, ShardInput) and source.channel in sent
-        )
 
     def _permitted(
         self, work: Callable[[Checkpoint], Any], urgency: Urgency | None = None
@@ -221,6 +220,17 @@ class Machine:
             ScatterSink(fragment.root, router, MeteredOutbox(outbox, work))
             for router, (_, outbox) in zip(routers, boxes, strict=True)
         ]
+
+
+def _places(fragments: Sequence[Fragment]) -> dict[int, int]:
+    """Return by channel which of the inputs of those who read it it is, in the order in which these are read."""
+    found = [
+        (source.channel, place)
+        for fragment in fragments
+        for place, source in enumerate(reading_order(fragment.root))
+        if isinstance(source, ShardInput)
+    ]
+    return dict(sorted(found, reverse=True))  # the first place, where there are several
 
 
 def _each_once(tasks: Sequence[ShardTask], on_done: Callable[[int], object] | None) -> Callable[[int], None]:

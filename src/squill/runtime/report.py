@@ -59,7 +59,7 @@ class Work:
     ``encode``   giving rows the form in which they travel; none where they pass by reference.
     ``move``     sending them; where rows pass by reference, waiting for room.
     ``wait``     waiting for rows of shards that run at the same time.
-    ``cpu``      of its own thread; Polars' threads are not counted.
+    ``cpu``      of the threads that did its steps; Polars' threads are not counted.
     ``memory``   the most that its process has held, in bytes.
     ``clock``    how far its rows have come in time, or in progress.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from inspect import GEN_RUNNING, getgeneratorstate
 from typing import Any
 
 from squill.exchange.flow import Halted
@@ -75,7 +76,8 @@ class ShardTask:
         return True
 
     def abandon(self) -> None:
-        """Let go of what a task holds that nobody is going to finish."""
+        """Let go of what a task holds that nobody is going to finish; what went wrong before that matters more."""
         # Who is interrupted twice does not wait for threads; one that is still at it ends at its next step.
-        with suppress(Halted, ValueError):
-            self._steps.throw(Halted())
+        if getgeneratorstate(self._steps) != GEN_RUNNING:
+            with suppress(Exception):
+                self._steps.throw(Halted())

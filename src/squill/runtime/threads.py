@@ -40,6 +40,7 @@ def run_on_threads(
 
     def stop_all() -> None:
         stop.set()
+        all_started.set()
         if on_stop is not None:
             on_stop()
 
@@ -61,7 +62,6 @@ def run_on_threads(
                     on_done(count)
         except BaseException:
             stop_all()
-            all_started.set()
             raise
     return _results(futures)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import polars as pl
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squill.engine.columns import byte_ranges_of
@@ -17,6 +18,7 @@ def ranges_read(series: pl.Series) -> list[bytes | None]:
     return [bytes(data[start : start + length]) if is_valid else None for start, length, is_valid in ranges]
 
 
+@settings(deadline=None)  # the first one compiles
 @given(
     st.lists(st.lists(st.none() | st.binary(max_size=40), max_size=12), min_size=1, max_size=4),
     st.integers(0, 5),
@@ -57,3 +59,15 @@ def test_byte_ranges_keep_their_column_alive() -> None:
 def test_byte_ranges_of_numbers_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match="Int64 has no bytes"):
         byte_ranges_of(pl.Series([1]))
+
+
+def test_byte_ranges_do_not_reach_to_buffers_without_bytes() -> None:
+    """An empty buffer may be said to lie anywhere, terabytes away."""
+    views, data = pa.array(["another text, longer than a view"], pa.string_view()).buffers()[1:]
+    array = pa.Array.from_buffers(pa.string_view(), 1, [None, views, data, pa.py_buffer(b"")])
+    series = pl.Series(array)
+    assert ranges_read(series) == [b"another text, longer than a view"]
+    buffers = series.to_arrow(compat_level=pl.CompatLevel.newest()).buffers()[1:]
+    filled = [buffer for buffer in buffers if buffer.size]
+    first, last = min(item.address for item in filled), max(item.address + item.size for item in filled)
+    assert len(byte_ranges_of(series)[2]) == last - first

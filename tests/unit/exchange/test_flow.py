@@ -408,3 +408,40 @@ def test_errands_wait_while_others_have_work_for_the_core() -> None:
 
     run_beside(first, second)
     assert order == ["computes, 0 rows were brought", "has waited"]
+
+
+def test_who_waits_on_an_errand_begins_no_other() -> None:
+    """Each errand first waits for what a feeder brings: they would pile up on one thread, as deep as they are many."""
+    flow = Flow(tasks=3, cores=3, room=10)
+    boxes = [Mailbox(flow, range(200))]
+    is_there = [False]
+    depth, deepest = threading.local(), [0]
+
+    def begun(errand: Bringing, step: Callable[[], bool]) -> Callable[[], bool]:
+        def waits_first() -> bool:
+            depth.now = getattr(depth, "now", 0) + 1
+            deepest[0] = max(deepest[0], depth.now)
+            flow.wait_until(lambda: is_there[0])
+            depth.now -= 1
+            return step()
+
+        return waits_first
+
+    for number in range(200):
+        errand = Bringing([(number, 0)], number, flow, boxes)
+        errand.step = begun(errand, errand.step)  # type: ignore[method-assign]
+        flow.add(errand)
+    got: list[int] = []
+
+    def receive() -> None:
+        reader = MailboxReader(boxes[0])
+        while reader.clock != INFINITY:
+            got.extend(time for batch in reader.take() for time in batch.sync.tolist())
+
+    def feed() -> None:
+        sleep(0.05)  # long enough for the others to be on errands
+        flow.change(lambda: is_there.__setitem__(0, True))
+
+    run_all([receive, flow.do_errands, feed], flow)
+    assert sorted(got) == list(range(200))
+    assert deepest[0] == 1

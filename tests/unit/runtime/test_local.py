@@ -15,7 +15,9 @@ from squill.exchange.flow import Halted
 from squill.plan.fragments import fragments_of
 from squill.runtime import shard
 from squill.runtime.answer import CollectAnswer
+from squill.runtime.machine import MAILBOX_ROWS, Machine
 from squill.runtime.progress import Progress
+from squill.runtime.shard_task import ShardTask
 from squill.testing import assert_same_events
 from tests.small_batches import read_in_batches_of
 from tests.unit.runtime.cases import CASES, Case
@@ -161,44 +163,63 @@ def test_small_batches_are_what_shards_read(
     assert max(seen) == 4
 
 
-def threads_of(source: sq.ShardedStream, to: int) -> tuple[set[int], set[int]]:
-    """Return the threads on which rows were read, and those on which they were worked on after a movement."""
-    lock, readers, workers = threading.Lock(), set[int](), set[int]()
+@pytest.fixture
+def on_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """What it is given is called before each step that somebody does for another shard."""
 
-    def noted(threads: set[int]) -> Callable[[pl.DataFrame], pl.DataFrame]:
-        def note(frame: pl.DataFrame) -> pl.DataFrame:
-            with lock:
-                threads.add(threading.get_ident())
-            return frame
+    def watch(call: Callable[[], object]) -> None:
+        step = ShardTask.step
 
-        return note
+        def watched(self: ShardTask) -> bool:
+            call()
+            return step(self)
 
-    schema = {"k": pl.Int64}
-    read = source.query(lambda s: s.map_batches(noted(readers), schema=schema))
-    moved = read.rekey("k").redistribute(to)
-    moved.query(lambda s: s.map_batches(noted(workers), schema=schema)).collect()
-    return readers, workers
+        monkeypatch.setattr(ShardTask, "step", watched)
+
+    return watch
 
 
-def test_rows_are_brought_by_who_waits_for_them(cluster: sq.Cluster) -> None:
+def test_rows_are_brought_by_who_waits_for_them(
+    cluster: sq.Cluster, on_step: Callable[[Callable[[], object]], None]
+) -> None:
+    workers: set[str] = set()
+    on_step(lambda: workers.add(threading.current_thread().name))
     source = cluster.from_frame({"t": list(range(9_000)), "k": list(range(9_000))}, start="t")
-    readers, workers = threads_of(source, 3)
-    assert len(workers) == 3
-    assert readers <= workers
+    moved = source.query(lambda s: s.where(sq.col("k") >= 0)).rekey("k").redistribute(3)
+    assert moved.query(lambda g: g.count()).run().report().frame["rows_in"].sum() == 18_000
+    assert workers
+    assert {name.rpartition("_")[2] for name in workers} <= {"0", "1", "2"}, "there are three threads"
 
 
-def test_where_fewer_wait_than_there_are_cores_others_help_to_bring_rows() -> None:
+def test_fragments_that_may_give_many_rows_at_once_have_threads_of_their_own() -> None:
+    """Who is on such a step could not take what fills its own mailbox, and room would be made for all of it."""
+    asked = pl.DataFrame({"k": [number % 100 for number in range(4_000)], "x": range(4_000)})
+    asking = pl.DataFrame({"k": [number % 100 for number in range(40_000)]})
+    rooms: list[int] = []
+    run = Machine.run
+
+    def noted(self: Machine, *given: Any, **named: Any) -> list[Any]:
+        results = run(self, *given, **named)
+        rooms.append(self.flow.room)
+        return results
+
+    with pytest.MonkeyPatch.context() as patch, sq.local(cores=2) as cluster:
+        patch.setattr(Machine, "run", noted)
+        left, right = (cluster.from_frame(frame, start=None, shards=1) for frame in (asking, asked))
+        placed = left.query(right, lambda s, t: s.join(t, on="k")).rekey("x").redistribute(2)
+        assert placed.query(lambda g: g.aggregate(n=sq.count())).collect()["n"].sum() == 1_600_000
+    assert rooms == [MAILBOX_ROWS // 2]
+
+
+def test_where_fewer_wait_than_there_are_cores_others_help_to_bring_rows(
+    cluster: sq.Cluster, on_step: Callable[[Callable[[], object]], None]
+) -> None:
     """Two sources are read at once, though a single shard waits for them: each waits until the other one has begun."""
     met = threading.Barrier(2)
-
-    def meet(frame: pl.DataFrame) -> pl.DataFrame:
-        met.wait(20)
-        return frame
-
-    with sq.local(cores=2) as cluster:
-        source = cluster.from_frame({"t": [1, 2], "k": [1, 2]}, start="t", shards=2)
-        read = source.query(lambda s: s.map_batches(meet, schema={"k": pl.Int64}))
-        assert read.rekey("k").redistribute(1).query(lambda s: s.where(sq.col("k") > 0)).collect().height == 2
+    first = iter(range(2))
+    on_step(lambda: met.wait(20) if next(first, None) is not None else None)
+    source = cluster.from_frame({"t": [1, 2], "k": [1, 2]}, start="t", shards=2)
+    assert source.rekey("k").redistribute(1).query(lambda s: s.where(sq.col("k") > 0)).collect().height == 2
 
 
 def test_error_while_rows_are_brought_is_told_where_they_are_read(cluster: sq.Cluster) -> None:
@@ -209,19 +230,20 @@ def test_error_while_rows_are_brought_is_told_where_they_are_read(cluster: sq.Cl
             moved.collect()
 
 
-def test_stop_ends_a_run_that_only_brings_rows_which_nobody_gets(cluster: sq.Cluster) -> None:
+def test_stop_ends_a_run_that_only_brings_rows_which_nobody_gets(
+    cluster: sq.Cluster, on_step: Callable[[Callable[[], object]], None]
+) -> None:
     """No row comes, nor does time: who waits goes on bringing, and must look whether it is in vain."""
     stop, steps = threading.Event(), [0]
 
-    def note(frame: pl.DataFrame) -> pl.DataFrame:
+    def note() -> None:
         stop.set()
         steps[0] += 1
-        return frame
 
-    table = cluster.from_frame({"k": list(range(2_000_000))}, start=None)
-    read = table.query(lambda s: s.map_batches(note, schema={"k": pl.Int64}).where(sq.col("k") < 0))
-    kept = read.rekey("k").redistribute(2)
+    on_step(note)
+    table = cluster.from_frame({"k": list(range(4_000_000))}, start=None)
+    kept = table.query(lambda s: s.where(sq.col("k") < 0)).rekey("k").redistribute(2)
     plan = fragments_of(kept.query(lambda s: s.where(sq.col("k") > 0)).plan)
     with pytest.raises(Halted):
         cluster.runtime.run(plan, CollectAnswer(), stop=stop)
-    assert steps[0] <= 4
+    assert 0 < steps[0] <= 4

@@ -32,12 +32,14 @@ def test_no_more_than_asked_run_at_once() -> None:
 
 
 def test_first_error_stops_the_others() -> None:
-    stopped = threading.Event()
+    begun, stopped = threading.Event(), threading.Event()
 
     def fail(checkpoint: Callable[[], None]) -> None:
+        begun.wait(60)
         raise ValueError("broken")
 
     def go_on(checkpoint: Callable[[], None]) -> None:
+        begun.set()
         try:
             while True:
                 checkpoint()
