@@ -311,11 +311,7 @@ def bytes_of(series: pl.Series) -> tuple[Int64s, Uint8s, Uint8s]:
     >>> offsets.tolist(), bytes(data), valid.tolist()
     ([0, 2, 2, 2, 3], b'abc', [1, 1, 0, 1])
     """
-    dtype = series.dtype
-    if type(dtype) in (pl.Categorical, pl.Enum):
-        series = series.cast(pl.String)
-    elif type(dtype) not in (pl.String, pl.Binary):
-        raise TypeError(f"a column of type {dtype} has no bytes")
+    series = _of_bytes(series)
     size = len(series)
     if size == 0:
         return read_only(np.zeros(1, dtype=_INT64)), all_valid(0), all_valid(0)
@@ -324,6 +320,16 @@ def bytes_of(series: pl.Series) -> tuple[Int64s, Uint8s, Uint8s]:
     content = _empty(_UINT8) if data is None else _from_buffer(data, _UINT8, 0, data.size)
     offset = arrow.offset
     return _from_buffer(offsets, _INT64, offset, size + 1), content, _bits(validity, offset, size)
+
+
+def _of_bytes(series: pl.Series) -> pl.Series:
+    """Return a text or binary column in a type that holds its bytes."""
+    dtype = series.dtype
+    if type(dtype) in (pl.Categorical, pl.Enum):
+        return series.cast(pl.String)
+    if type(dtype) not in (pl.String, pl.Binary):
+        raise TypeError(f"a column of type {dtype} has no bytes")
+    return series
 
 
 def byte_ranges_of(series: pl.Series) -> tuple[Int64s, Int64s, Uint8s, Uint8s]:
@@ -338,11 +344,7 @@ def byte_ranges_of(series: pl.Series) -> tuple[Int64s, Int64s, Uint8s, Uint8s]:
     >>> lengths.tolist(), bytes(data[starts[0] : starts[0] + 2]), valid.tolist()
     ([2, 0, 0, 18], b'ab', [1, 1, 0, 1])
     """
-    dtype = series.dtype
-    if type(dtype) in (pl.Categorical, pl.Enum):
-        series = series.cast(pl.String)
-    elif type(dtype) not in (pl.String, pl.Binary):
-        raise TypeError(f"a column of type {dtype} has no bytes")
+    series = _of_bytes(series)
     size = len(series)
     if size == 0:
         return _empty(_INT64), _empty(_INT64), all_valid(0), all_valid(0)

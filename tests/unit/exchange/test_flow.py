@@ -51,6 +51,13 @@ def run_all(work: list[Callable[[], object]], flow: Flow) -> None:
             raise error
 
 
+def take_all(box: Mailbox, got: list[int]) -> None:
+    """Take the times of all rows of a mailbox."""
+    reader = MailboxReader(box)
+    while reader.clock != INFINITY:
+        got.extend(time for batch in reader.take() for time in batch.sync.tolist())
+
+
 class Bringing:
     """An errand that sends (time, receiver) rows one by one; clocks go to all before each may block."""
 
@@ -328,12 +335,7 @@ def test_errands_are_done_without_a_thread_of_their_own_the_furthest_behind_firs
         flow.add(errand)
     got: list[int] = []
 
-    def receive() -> None:
-        reader = MailboxReader(boxes[0])
-        while reader.clock != INFINITY:
-            got.extend(time for batch in reader.take() for time in batch.sync.tolist())
-
-    run_all([receive], flow)
+    run_all([lambda: take_all(boxes[0], got)], flow)
     assert got == [1, 2, 3, 4, 5, 6]
     assert done == [(0, 1), (1, 2), (0, 5), (1, 3), (1, 4), (1, 4), (0, 6), (0, 6)]
 
@@ -348,12 +350,7 @@ def test_errand_for_which_there_is_no_room_waits_and_gets_it_when_all_do() -> No
     flow.add(late)
     got: list[int] = []
 
-    def receive() -> None:
-        reader = MailboxReader(boxes[0])
-        while reader.clock != INFINITY:
-            got.extend(time for batch in reader.take() for time in batch.sync.tolist())
-
-    run_all([receive], flow)
+    run_all([lambda: take_all(boxes[0], got)], flow)
     assert got == sorted([*range(100), 50])
     assert flow.room == 8, "no more room than was needed"
 
@@ -433,15 +430,10 @@ def test_who_waits_on_an_errand_begins_no_other() -> None:
         flow.add(errand)
     got: list[int] = []
 
-    def receive() -> None:
-        reader = MailboxReader(boxes[0])
-        while reader.clock != INFINITY:
-            got.extend(time for batch in reader.take() for time in batch.sync.tolist())
-
     def feed() -> None:
         sleep(0.05)  # long enough for the others to be on errands
         flow.change(lambda: is_there.__setitem__(0, True))
 
-    run_all([receive, flow.do_errands, feed], flow)
+    run_all([lambda: take_all(boxes[0], got), flow.do_errands, feed], flow)
     assert sorted(got) == list(range(200))
     assert deepest[0] == 1

@@ -80,16 +80,19 @@ def test_subscriber_gets_the_frames_of_shards() -> None:
             counted(cluster).subscribe(3)  # type: ignore[arg-type]
 
 
-def test_time_of_a_shard_that_another_one_does_steps_of_is_its_own() -> None:
+def test_time_of_a_shard_that_another_one_does_steps_of_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "thread_time", lambda: now[0] / 2)
     waiting, helped = Work(fragment=2, shard=0), Work(fragment=1, shard=0)
     with waiting.measured():
+        now[0] += 1
         begin = own_seconds()
         with helped.measured():
-            time.sleep(0.05)
+            now[0] += 8
+        now[0] += 2
         waiting.wait += own_seconds() - begin
         with helped.measured():
-            sum(range(300_000))
-    assert 0.05 <= helped.compute < 1
-    assert helped.cpu > 0.001
-    assert waiting.seconds < 0.02
-    assert waiting.cpu < helped.cpu
+            now[0] += 16
+    assert (helped.compute, helped.wait, helped.cpu) == (24, 0, 12)
+    assert (waiting.compute, waiting.wait, waiting.cpu) == (1, 2, 1.5)
