@@ -30,17 +30,24 @@ class Mailbox:
         self.whole_instants = whole_instants
         self.queues: dict[int, deque[Batch]] = {producer: deque() for producer in producers}
         self.rows = dict.fromkeys(producers, 0)
-        self.clocks = dict.fromkeys(producers, MINUS_INFINITY)
+        self._clocks = dict.fromkeys(producers, MINUS_INFINITY)
+        # Both are asked for at every change in the flow, by all who wait: not to be found out each time.
+        self._clock: int | None = None
+        self._first: int | None = None  # the time of the earliest row that is here
 
     def post(self, producer: int, batch: Batch) -> None:
         """Leave rows; waits while the mailbox holds enough of this producer's."""
-
-        def leave() -> None:
-            self.queues[producer].append(batch)
-            self.rows[producer] += len(batch)
-
         self.flow.wait_until(lambda: self.has_room(producer), for_room=True)
-        self.flow.change(leave)
+        self.flow.change(lambda: self.leave(producer, batch))
+
+    def leave(self, producer: int, batch: Batch) -> None:
+        """Leave rows, at least one, whether there is room or not; the caller has the flow's lock."""
+        # A producer's rows come in order: only the first batch of a queue can be the earliest.
+        if not self.queues[producer]:
+            first = batch.first_sync
+            self._first = first if self._first is None else min(self._first, first)
+        self.queues[producer].append(batch)
+        self.rows[producer] += len(batch)
 
     def has_room(self, producer: int) -> bool:
         """Whether the producer, if it is one of this mailbox's, may leave rows; the caller has the flow's lock."""
@@ -48,12 +55,18 @@ class Mailbox:
 
     def tell(self, producer: int, t: int) -> None:
         """Take a producer's clock; the caller has the flow's lock."""
-        self.clocks[producer] = max(self.clocks[producer], t)
+        before = self._clocks[producer]
+        if t > before:
+            self._clocks[producer] = t
+            if before == self._clock:  # else another one is behind
+                self._clock = None
 
     @property
     def clock(self) -> int:
         """No row below it will follow."""
-        return min(self.clocks.values(), default=INFINITY)
+        if self._clock is None:
+            self._clock = min(self._clocks.values(), default=INFINITY)
+        return self._clock
 
     @property
     def due(self) -> int:
@@ -65,6 +78,31 @@ class Mailbox:
         if not self.whole_instants or clock == INFINITY or any(rows >= self.flow.room for rows in self.rows.values()):
             return clock
         return max(clock - 1, MINUS_INFINITY)
+
+    @property
+    def has_due(self) -> bool:
+        """Whether rows may leave; the caller has the flow's lock."""
+        return self._first is not None and self._first <= self.due
+
+    def take_due(self) -> list[list[Batch]]:
+        """Take the rows that may leave, by producer; the caller has the flow's lock."""
+        due = self.due
+        runs = [run for producer in self.queues if (run := self._taken(producer, due))]
+        self._first = min((queue[0].first_sync for queue in self.queues.values() if queue), default=None)
+        return runs
+
+    def _taken(self, producer: int, due: int) -> list[Batch]:
+        queue = self.queues[producer]
+        run: list[Batch] = []
+        while queue and queue[0].first_sync <= due:
+            batch = queue.popleft()
+            size = batch.rows_until(due)
+            run.append(batch.slice(0, size))
+            self.rows[producer] -= size
+            if size < len(batch):
+                queue.appendleft(batch.slice(size, len(batch)))
+                break
+        return run
 
 
 class MailboxWriter:
@@ -111,33 +149,12 @@ class MailboxReader:
         """Wait until time moves on or rows may leave; return these, and move the clock."""
         mailbox = self._mailbox
 
-        def ready() -> bool:
-            if mailbox.clock > self._clock:
-                return True
-            if not any(mailbox.rows.values()):
-                return False
-            due = mailbox.due
-            return any(queue and queue[0].first_sync <= due for queue in mailbox.queues.values())
-
-        mailbox.flow.wait_until(ready)
+        mailbox.flow.wait_until(lambda: mailbox.clock > self._clock or mailbox.has_due)
         runs: list[list[Batch]] = []
-        mailbox.flow.change(lambda: runs.extend(self._due()), makes_room=True)
+
+        def take() -> None:
+            self._clock = mailbox.clock
+            runs.extend(mailbox.take_due())
+
+        mailbox.flow.change(take, makes_room=True)
         return list(worth_pushing(merge_runs(runs)))
-
-    def _due(self) -> list[list[Batch]]:
-        mailbox = self._mailbox
-        self._clock, due = mailbox.clock, mailbox.due
-        runs: list[list[Batch]] = []
-        for producer, queue in mailbox.queues.items():
-            run: list[Batch] = []
-            while queue and queue[0].first_sync <= due:
-                batch = queue.popleft()
-                size = batch.rows_until(due)
-                run.append(batch.slice(0, size))
-                mailbox.rows[producer] -= size
-                if size < len(batch):
-                    queue.appendleft(batch.slice(size, len(batch)))
-                    break
-            if run:
-                runs.append(run)
-        return runs

@@ -129,6 +129,35 @@ def test_rows_arrive_once_and_in_order(
         assert all(rows == 0 for rows in boxes[receiver].rows.values())
 
 
+@given(
+    moves=st.lists(st.tuples(st.sampled_from(["leave", "tell", "take"]), st.integers(0, 2), st.integers(0, 4))),
+    whole_instants=st.booleans(),
+)
+def test_a_mailbox_knows_its_clock_and_whether_rows_may_leave(
+    moves: list[tuple[str, int, int]], whole_instants: bool
+) -> None:
+    """It is told of each change, and looks at no queue to answer."""
+    box = Mailbox(Flow(tasks=1, cores=1, room=4), range(3), whole_instants=whole_instants)
+    clocks, left, taken = [0, 0, 0], [[], [], []], []  # type: ignore[var-annotated]
+    for producer in range(3):
+        box.tell(producer, 0)
+    for move, producer, step in moves:
+        clocks[producer] += step
+        if move == "leave":
+            box.leave(producer, batch_of([clocks[producer], clocks[producer] + 1]))
+            left[producer] += [clocks[producer], clocks[producer] + 1]
+            clocks[producer] += 1
+        box.tell(producer, clocks[producer])
+        if move == "take":
+            due = box.due  # may be less once rows are gone
+            taken += [time for run in box.take_due() for batch in run for time in batch.sync.tolist()]
+            left = [[time for time in times if time > due] for times in left]
+        assert box.clock == min(clocks)
+        assert box.has_due == any(times and times[0] <= box.due for times in left)
+        assert list(box.rows.values()) == [len(times) for times in left]
+    assert all(time <= box.clock for time in taken)
+
+
 def test_whole_instants_are_taken_at_once_when_all_of_their_rows_are_there() -> None:
     flow = Flow(tasks=1, cores=1, room=3)
     box = Mailbox(flow, [0, 1], whole_instants=True)

@@ -361,7 +361,7 @@ class _Task:
         """Let time come to t, as rows do, so that nothing but rows follows; the caller has the flow's lock."""
         self.arrived.is_all = True
         for mailbox in self.mailboxes.values():
-            for sender in mailbox.clocks:
+            for sender in mailbox.queues:
                 mailbox.tell(sender, t)
 
     def _deliver(self, row: dict[str, Any]) -> None:

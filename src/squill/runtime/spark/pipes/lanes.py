@@ -74,8 +74,7 @@ class Inward:
     def _add(self, channel: int, sender: int, receivers: Sequence[int], batch: Batch) -> None:
         for receiver in receivers:
             for reader, mailbox in self.boxes[channel, receiver].items():
-                mailbox.queues[sender].append(batch)
-                mailbox.rows[sender] += len(batch)
+                mailbox.leave(sender, batch)
                 lane = (channel, sender, receiver, reader)
                 self.arrived[lane] = self.arrived.get(lane, 0) + len(batch)
 
