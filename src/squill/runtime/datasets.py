@@ -15,7 +15,7 @@ from squill.catalog.catalog import Catalog, Entry, Lineage, check_name
 from squill.errors import ClusterError, DatasetNotFoundError, PlanError, SourceReadError
 from squill.plan.build.sources import held_source, stored_as, stored_source
 from squill.plan.dataset import MANIFEST, MEMORY, Dataset, find_dataset, stored_sources
-from squill.plan.fragments import explain_fragments
+from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Stored
 from squill.plan.paths import written_path
@@ -66,7 +66,7 @@ class Datasets:
         check_mode(wanted.mode, wanted.operator)
         self._check_name(wanted)
         made_by = None if not _is_named(wanted) else lineage_of(wanted.node)
-        with self._runs.record(wanted.operator, wanted.node, wanted.name or str(wanted.path)) as active:
+        with self._runs.record(wanted.operator, fragments_of(wanted.node), wanted.name or str(wanted.path)) as active:
             # A dataset's version is the run that made it, so that whoever goes on with a run knows its work.
             wanted = replace(wanted, node=self.ready(wanted.node), version=active.ticket.id)
             asked = replace(wanted, node=bare(wanted.node), path=str(wanted.path))
@@ -193,7 +193,7 @@ class Datasets:
             keep_state=dataset.keeps_state,
             progress=dataset.progress,
         )
-        with self._runs.record("recompute", wanted.node, name) as active:
+        with self._runs.record("recompute", fragments_of(wanted.node), name) as active:
             again = self._run(wanted, active.ticket)
             active.rows = again.rows
             # A frame of another process that lives is still its own; this one is a copy.

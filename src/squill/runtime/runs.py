@@ -14,7 +14,7 @@ import polars as pl
 
 from squill.errors import ClusterError
 from squill.exchange.flow import Halted
-from squill.plan.fragments import explain_fragments, fragments_of
+from squill.plan.fragments import ShardedPlan, explain_plan, fragments_of
 from squill.plan.node import Node
 from squill.runtime.batches import batches
 from squill.runtime.collect import Run, collect, run
@@ -79,25 +79,28 @@ class Runs:
 
     def collect(self, node: Node, *, sort: bool) -> pl.DataFrame:
         """Run the plan and return its rows."""
-        with self.record("collect", node) as active:
+        plan = fragments_of(node)
+        with self.record("collect", plan) as active:
             ticket = active.asking(self.request("collect", sort=sort))
-            frame = collect(self.runtime, fragments_of(node), sort=sort, ticket=ticket)
+            frame = collect(self.runtime, plan, sort=sort, ticket=ticket)
             active.rows = frame.height
         return frame
 
     def run(self, node: Node) -> Run:
         """Run the plan and return its rows with a report."""
-        with self.record("run", node) as active:
-            made = run(self.runtime, fragments_of(node), active.asking(self.request("run")))
+        plan = fragments_of(node)
+        with self.record("run", plan) as active:
+            made = run(self.runtime, plan, active.asking(self.request("run")))
             active.rows = made.frame.height
         return made
 
     def batches(self, node: Node) -> Iterator[pl.DataFrame]:
         """Run the plan and yield its rows in frames, as shards finish."""
-        with self.record("batches", node) as active:
+        plan = fragments_of(node)
+        with self.record("batches", plan) as active:
             rows = 0
             ticket = active.asking(self.request("batches"))
-            for frame in batches(self.runtime, fragments_of(node), ticket):
+            for frame in batches(self.runtime, plan, ticket):
                 rows += frame.height
                 yield frame
             active.rows = rows
@@ -118,11 +121,11 @@ class Runs:
         return sorted(map(with_state, records.values()), key=lambda record: record.started)
 
     @contextmanager
-    def record(self, action: str, node: Node, dataset: str | None = None) -> Iterator[ActiveRun]:
+    def record(self, action: str, plan: ShardedPlan, dataset: str | None = None) -> Iterator[ActiveRun]:
         """Give a run an id, and record it while in context; how that is left says how the run ended."""
         started = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         named = {"id": new_id(), "action": action, "owner": self.owner, "started": started, "dataset": dataset}
-        ticket = RunTicket(**named, plan=explain_fragments(node))  # type: ignore[arg-type]
+        ticket = RunTicket(**named, plan=explain_plan(plan))  # type: ignore[arg-type]
         with self.recorded(ActiveRun(ticket)) as active:
             yield active
 

@@ -10,12 +10,15 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine.batch import Batch
 from squill.engine.hashing import hash_columns
 from squill.errors import InputError
 from squill.plan.fragments import fragments_of
+from squill.plan.nodes import FileSource
 from squill.plan.routing import HashRouting
 from squill.runtime.local import dealing
 from squill.runtime.local.dealing import deals_of
+from squill.runtime.shard import read_split
 from squill.runtime.splits import splits_of_fragment
 from squill.testing import assert_same_events
 
@@ -147,6 +150,25 @@ def test_rows_that_only_a_run_can_tell_are_dealt_plainly(cluster: sq.Cluster) ->
     mapped = source.query(lambda g: g.map_batches(counted, schema={"k": pl.Int64, "x": pl.Int64})).redistribute()
     assert mapped.collect().height == ROWS
     assert sum(seen) == ROWS
+
+
+def test_only_what_keys_and_filters_need_is_read_of_files_that_are_looked_at(
+    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = skewed(12).with_columns(y=pl.col("x") + 1, z=pl.lit("text"))
+    frame.write_parquet(tmp_path / "a.parquet", row_group_size=ROWS // 8)
+    read: list[tuple[str, ...] | None] = []
+
+    def noted(sample: FileSource) -> Iterator[Batch]:
+        read.append(sample.read)
+        return read_split(sample)
+
+    monkeypatch.setattr(dealing, "read_split", noted)
+    source = cluster.scan(tmp_path / "a.parquet", start="t").query(lambda s: s.where(sq.col("y") > 0))
+    moved = source.rekey(key=sq.col("k") % 1_000).redistribute()
+    assert deals_in(moved) == 1
+    assert read == [("k",)] * dealing.SAMPLES  # the filter is Polars', which reads what it needs for it
+    assert moved.query(lambda g: g.aggregate(z=sq.last("z"))).collect()["z"].unique().to_list() == ["text"]
 
 
 def test_few_rows_are_dealt_plainly(cluster: sq.Cluster) -> None:

@@ -41,7 +41,7 @@ from squill.plan.placement import placement_of
 from squill.plan.rebuild import rebuild
 from squill.plan.routing import MulticastRouting
 
-__all__ = ["push_projection_into_scan"]
+__all__ = ["only", "push_projection_into_scan"]
 
 Names = frozenset[str]
 ORDERED = frozenset({"first", "last", "collect_list", "top_k", "user", "user_states", "user_merge"})
@@ -73,12 +73,12 @@ def push_projection_into_scan(root: Node) -> Node:
             return replace(node, columns=columns, calls=_calls(node, columns))
         if isinstance(node, Union) and node is not original:
             names = _ordered(original, wanted)
-            return replace(node, parents=tuple(_only(parent, names) for parent in node.parents))
+            return replace(node, parents=tuple(only(parent, names) for parent in node.parents))
         if isinstance(node, PAIRING):
             return _with_less(node, wanted)
         if isinstance(node, Move):
             names = _ordered(original, _move(node, wanted))
-            return node if node.schema.names == names else replace(node, parent=_only(node.parent, names))
+            return node if node.schema.names == names else replace(node, parent=only(node.parent, names))
         return node
 
     return rebuild(root, change)
@@ -168,7 +168,7 @@ def _ordered(node: Node, wanted: Names) -> tuple[str, ...]:
     return tuple(name for name in node.schema if name in wanted)
 
 
-def _only(node: Node, names: tuple[str, ...]) -> Node:
+def only(node: Node, names: tuple[str, ...]) -> Node:
     """Return the node with these columns alone: it may have needed others for itself, or for somebody else."""
     if node.schema.names == names:
         return node
@@ -204,7 +204,7 @@ def _one_at_least(node: Node, names: Names) -> Names:
 def _with_less(node: TwoInputs, wanted: Names) -> TwoInputs:
     """Return the node with inputs that have no more columns than it uses, and pairs that show no others."""
     left, right = (
-        _only(item, _ordered(item, names)) for item, names in zip(node.inputs, _of_pairs(node, wanted), strict=True)
+        only(item, _ordered(item, names)) for item, names in zip(node.inputs, _of_pairs(node, wanted), strict=True)
     )
     used = wanted | _roots(node.matching.where)
     shown = tuple(pair for pair in node.matching.right_as if pair[0] in used)

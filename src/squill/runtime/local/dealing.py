@@ -13,7 +13,7 @@ placement, and answers that are kept with theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +27,17 @@ from squill.plan.layout import Layout
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.paths import is_local
+from squill.plan.rewrite.pipeline import rewrite
+from squill.plan.rewrite.push_projection_into_scan import only
 from squill.plan.routing import HashRouting
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, read_split, run_shard
-from squill.runtime.threads import run_on_threads
+from squill.runtime.threads import Checkpoint, run_on_threads
 
 __all__ = ["Claim", "Deals", "deals_of"]
 
 SAMPLES = 2
-SAMPLE_ROWS = 32_768
+SAMPLE_ROWS = 32768
 """Of each source so many samples of so many rows are looked at, spread over it."""
 
 FEW_ROWS = 4_096
@@ -50,23 +52,28 @@ Counts = npt.NDArray[np.float64]
 def deals_of(plan: ShardedPlan, splits: Splits, threads: int = 1) -> Deals:
     """Return the deals of the movements by hash whose rows can be sampled; the others are plain.
 
-    Sources are looked at side by side, on so many `threads`.
+    So many samples are looked at side by side.
     """
     sources = [source for fragment in plan.fragments for source in sources_of(fragment.root)]
     if any(map(_is_placed, sources)):
         return {}
     senders = {fragment.number: fragment for fragment in plan.fragments}
-    moved: dict[Claim, list[Fragment]] = {}
+    looks: list[tuple[int, _Look]] = []
     for channel in plan.channels.values():
         routing = channel.routing
         if isinstance(routing, HashRouting) and routing.keys and routing.layout.shards > 1:
-            moved.setdefault((routing.keys, routing.layout), []).append(senders[channel.sender])
-    asked = [(claim, fragment) for claim, fragments in moved.items() for fragment in fragments]
-    looks = [lambda _, claim=claim, fragment=fragment: _counts(fragment, claim, splits) for claim, fragment in asked]
+            found = _looks(senders[channel.sender], (routing.keys, routing.layout), splits)
+            looks += [(channel.number, look) for look in found]
+    sinks = run_on_threads([look.take for _, look in looks], threads)
+    by_channel: dict[int, list[tuple[_Look, _CountSink | None]]] = {}
+    for (number, look), sink in zip(looks, sinks, strict=True):
+        by_channel.setdefault(number, []).append((look, sink))
     counts: dict[Claim, list[Counts]] = {}
-    for (claim, _), found in zip(asked, run_on_threads(looks, threads), strict=True):
-        if found is not None:
-            counts.setdefault(claim, []).append(found)
+    for seen in by_channel.values():
+        look = seen[0][0]
+        known = _counts([sink for _, sink in seen], splits[look.fragment, 0])
+        if known is not None:
+            counts.setdefault(look.claim, []).append(known)
     return {claim: even_deal(np.sum(known, axis=0), claim[1].shards) for claim, known in counts.items()}
 
 
@@ -75,24 +82,53 @@ def _is_placed(source: Source) -> bool:
     return stored is not None and stored.placed_by is not None
 
 
-def _counts(fragment: Fragment, claim: Claim, splits: Splits) -> Counts | None:
-    """Return about how many rows each bucket is going to have."""
-    # Of one source, row by row: state may be large, and a user's function is to see each row once.
-    if len(fragment.inputs) != 1 or fragment.inputs[0] is not None or any(n.keeps_state for n in walk(fragment.root)):
-        return None
+def _can_be_sampled(fragment: Fragment) -> bool:
+    """Whether it has one source, row by row: state may be large, and a user's function is to see each row once."""
+    if len(fragment.inputs) != 1 or fragment.inputs[0] is not None:
+        return False
+    return not any(node.keeps_state for node in walk(fragment.root))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One sample of what a fragment sends."""
+
+    claim: Claim
+    fragment: int
+    root: Node
+    sample: Source
+
+    def take(self, _: Checkpoint) -> _CountSink | None:
+        sink = _CountSink(self.root, self.claim, _rows(self.sample) or 0)
+        work = Work(fragment=self.fragment, shard=0)
+        try:
+            run_shard(self.root, [BatchInbox(read_split(self.sample))], sink, work)
+        except Exception:  # noqa: BLE001  (the run meets it again, and says where)
+            return None
+        return sink
+
+
+def _looks(fragment: Fragment, claim: Claim, splits: Splits) -> list[_Look]:
+    if not _can_be_sampled(fragment):
+        return []
     parts = splits[fragment.number, 0]
-    sink = _CountSink(fragment.root, claim)
     samples = [sample for number in range(SAMPLES) if (sample := _sample(parts, number)) is not None]
-    try:
-        for sample in samples:
-            work = Work(fragment=fragment.number, shard=0)
-            run_shard(fragment.root, [BatchInbox(read_split(sample))], sink, work)
-    except Exception:  # noqa: BLE001  (the run meets it again, and says where)
+    # Of files other columns are not even read.
+    root = rewrite(only(fragment.root, claim[0]))
+    (source,) = sources_of(root)
+    if isinstance(source, FileSource):
+        samples = [replace(sample, read=source.read) for sample in samples if isinstance(sample, FileSource)]
+    return [_Look(claim, fragment.number, root, sample) for sample in samples]
+
+
+def _counts(sinks: Sequence[_CountSink | None], parts: Sequence[Source]) -> Counts | None:
+    """Return about how many rows each bucket is going to have, by the samples of a source of these parts."""
+    found = [sink for sink in sinks if sink is not None]
+    if len(found) < len(sinks) or sum(sink.rows for sink in found) < FEW_ROWS:
         return None
-    if sink.rows < FEW_ROWS:
-        return None
-    looked_at = sum(filter(None, map(_rows, samples)))
-    return sink.counts * (sum(filter(None, map(_rows, parts))) / looked_at if looked_at else 1.0)
+    looked_at = sum(sink.looked_at for sink in found)
+    known: Counts = np.sum([sink.counts for sink in found], axis=0)
+    return known * (sum(filter(None, map(_rows, parts))) / looked_at if looked_at else 1.0)
 
 
 def _sample(parts: Sequence[Source], number: int) -> Source | None:
@@ -120,13 +156,14 @@ def _rows(source: Source) -> int | None:
 
 
 class _CountSink(Operator):
-    """Counts rows by bucket, and keeps none."""
+    """Counts rows by bucket, and keeps none; `looked_at` of the source's rows are sampled, if that is known."""
 
     demands = STARTS
 
-    def __init__(self, node: Node, claim: Claim) -> None:
+    def __init__(self, node: Node, claim: Claim, looked_at: int) -> None:
         super().__init__(node)
         self._keys, layout = claim
+        self.looked_at = looked_at
         self.rows = 0
         self.counts: Counts = np.zeros(bucket_count(layout.shards))
 
