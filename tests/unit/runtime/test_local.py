@@ -13,7 +13,7 @@ from squill.engine import run
 from squill.errors import ClusterError, InputError, NumericOverflowError, PlanError
 from squill.exchange.flow import Halted
 from squill.plan.fragments import fragments_of
-from squill.runtime import shard
+from squill.runtime import progress, shard
 from squill.runtime.answer import CollectAnswer
 from squill.runtime.machine import MAILBOX_ROWS, Machine
 from squill.runtime.progress import Progress
@@ -120,7 +120,8 @@ def test_cluster_of_no_cores_is_refused(cores: Any) -> None:
         sq.local(cores=cores)
 
 
-def test_progress_counts_shards_of_each_fragment(cluster: sq.Cluster) -> None:
+def test_progress_counts_shards_of_each_fragment(cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "POLL_SECONDS", 600)  # or a slow run is told of in between
     seen: list[Progress] = []
     plan = CASES["integer keys, microseconds in a zone"].sharded(cluster, splits=2, to=3).plan
     cluster.runtime.run(fragments_of(plan), CollectAnswer(), seen.append)
