@@ -6,17 +6,20 @@ megabytes back at once. So those made here return to a pool when nobody refers t
 or the answer in a user's hands, and the next ones are made of them.
 
 What the pool holds is bounded: by 512 MB and a thirty-second of the machine's memory, by less where many processes
-share a machine (`keep_at_most`).
+share a machine (`keep_at_most`). Each block is a mapping of its own, so that what is more goes back to the system at
+once. An allocator would keep it wherever something small lies behind it: 5 GB, after answers of 2 GB.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,8 @@ KEEP_ENVIRONMENT_VARIABLE = "SQUILL_KEEP_MEMORY"
 LEAST_BYTES = 1 << 20
 """Smaller arrays are the allocator's: it has them at hand."""
 MOST_KEPT = 512 << 20
+HUGE_PAGES_FROM = 4 << 20
+"""From here on the system is asked for pages of megabytes, as numpy asks it."""
 SLACK = 2
 """A block may be so many times as large as what is asked for."""
 
@@ -98,8 +103,8 @@ class Pool:
 
     def _fresh(self, needed: int) -> Block:
         try:
-            return np.empty(_rounded(needed), np.uint8)
-        except MemoryError:
+            return _mapped(_rounded(needed))
+        except (OSError, MemoryError):  # there is no more memory, or there are no more mappings
             self.forget()
             return np.empty(needed, np.uint8)
 
@@ -134,6 +139,17 @@ class Pool:
         free = sum(map(len, self._free))
         while free > self.kept_bytes:
             free -= len(self._free.pop(0))
+
+
+def _mapped(size: int) -> Block:
+    """Return memory that goes back to the system with the last reference to it."""
+    if not hasattr(mmap, "MAP_ANONYMOUS"):  # not on this system
+        return np.empty(size, np.uint8)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size >= HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 def _rounded(size: int) -> int:

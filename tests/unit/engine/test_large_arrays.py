@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
 import gc
+import mmap
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -125,16 +128,46 @@ def test_the_pool_may_be_emptied_while_somebody_looks_into_it(pool: Pool, monkey
 def test_memory_that_is_held_is_given_up_where_there_is_no_more(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = large_array(4 * MEGABYTE, np.uint8)
     del kept
-    empty, failures = np.empty, [MemoryError()]
+    real, failures = mmap.mmap, [OSError(errno.ENOMEM, "no more memory")]
 
-    def scarce(*args: object) -> object:
+    def scarce(*args: Any, **options: Any) -> object:
         if failures:
             raise failures.pop()
-        return empty(*args)  # type: ignore[call-overload]
+        return real(*args, **options)
 
-    monkeypatch.setattr(np, "empty", scarce)
+    monkeypatch.setattr(mmap, "mmap", scarce)
     assert len(large_array(MEGABYTE, np.uint8)) == MEGABYTE
+    assert not failures
     assert pool.free_bytes <= MEGABYTE
+
+
+RESIDENT = """
+import numpy as np
+from squill.engine.large_arrays import keep_at_most, large_array
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+keep_at_most(64 << 20)
+np.empty(16 << 20, np.uint8)  # an allocator that has been given such an array back makes the next ones of its heap
+before = resident()
+large, small = [], []
+for _ in range(50):
+    large.append(large_array(8 << 20, np.uint8))
+    large[-1][:] = 1
+    small.append(np.ones(40_000))  # lies between them, where they are of one heap
+held = resident()
+del large
+print((held - before) >> 20, (resident() - before) >> 20)
+"""
+
+
+def test_memory_beyond_what_is_kept_goes_back_to_the_system() -> None:
+    done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True)
+    held, left = map(int, done.stdout.split())
+    assert held >= 390
+    assert left <= 80
 
 
 def test_a_block_that_is_much_too_large_is_left_for_others(pool: Pool) -> None:
