@@ -121,24 +121,34 @@ class Pool:
         if not lock.acquire(blocking=False):
             return None
         try:
-            self._put_away()
-            return find()
+            gone = self._put_away()
+            found = find()
         finally:
             lock.release()
+        del gone  # by now nobody finds the pool busy for it: to unmap takes a while, and lets others run
+        return found
+
+    # Another thread may `forget` at any moment, so each of these works on the list that it has found.
 
     def _fitting(self, needed: int) -> Block | None:
-        fitting = [number for number, block in enumerate(self._free) if needed <= len(block) <= SLACK * needed]
+        held = self._free
+        fitting = [number for number, block in enumerate(held) if needed <= len(block) <= SLACK * needed]
         if not fitting:
             return None
-        return self._free.pop(min(fitting, key=lambda number: len(self._free[number])))
+        return held.pop(min(fitting, key=lambda number: len(held[number])))
 
-    def _put_away(self) -> None:
-        """Add what has come back; what has been free for longest goes when there is too much."""
-        while self._returned:
-            self._free.append(self._returned.popleft())
-        free = sum(map(len, self._free))
+    def _put_away(self) -> list[Block]:
+        """Add what has come back; return what is to go, where there is too much: what has been free for longest."""
+        held, returned = self._free, self._returned
+        while returned:
+            held.append(returned.popleft())
+        free, count = sum(map(len, held)), 0
         while free > self.kept_bytes:
-            free -= len(self._free.pop(0))
+            free -= len(held[count])
+            count += 1
+        gone = held[:count]
+        del held[:count]
+        return gone
 
 
 def _mapped(size: int) -> Block:

@@ -63,14 +63,14 @@ class Mailbox:
 
     @property
     def clock(self) -> int:
-        """No row below it will follow."""
+        """No row below it will follow; the caller has the flow's lock."""
         if self._clock is None:
             self._clock = min(self._clocks.values(), default=INFINITY)
         return self._clock
 
     @property
     def due(self) -> int:
-        """Up to where rows may leave.
+        """Up to where rows may leave; the caller has the flow's lock.
 
         Those at the clock itself may: what follows is not earlier, and order within an instant is free.
         """

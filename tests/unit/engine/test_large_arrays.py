@@ -142,12 +142,14 @@ def test_memory_that_is_held_is_given_up_where_there_is_no_more(pool: Pool, monk
 
 
 RESIDENT = """
+import os
+
 import numpy as np
 from squill.engine.large_arrays import keep_at_most, large_array
 
 def resident():
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 keep_at_most(64 << 20)
 np.empty(16 << 20, np.uint8)  # an allocator that has been given such an array back makes the next ones of its heap
@@ -168,6 +170,28 @@ def test_memory_beyond_what_is_kept_goes_back_to_the_system() -> None:
     held, left = map(int, done.stdout.split())
     assert held >= 390
     assert left <= 80
+
+
+def test_blocks_may_be_given_up_by_one_thread_while_another_one_drops_some(pool: Pool) -> None:
+    """To unmap memory lets other threads run."""
+    stop = threading.Event()
+
+    def give_up() -> None:
+        while not stop.wait(0):
+            pool.forget()
+
+    thread = threading.Thread(target=give_up)
+    thread.start()
+    try:
+        for _ in range(300):
+            pool.kept_bytes = 64 * MEGABYTE
+            blocks = [pool.take(2 * MEGABYTE) for _ in range(8)]
+            del blocks
+            pool.kept_bytes = MEGABYTE
+            assert len(pool.take(MEGABYTE)) == MEGABYTE
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_a_block_that_is_much_too_large_is_left_for_others(pool: Pool) -> None:

@@ -113,6 +113,8 @@ def _looks(fragment: Fragment, claim: Claim, splits: Splits) -> list[_Look]:
         return []
     parts = splits[fragment.number, 0]
     samples = [sample for number in range(SAMPLES) if (sample := _sample(parts, number)) is not None]
+    if not samples:
+        return []
     # Of files other columns are not even read.
     root = rewrite(only(fragment.root, claim[0]))
     (source,) = sources_of(root)
