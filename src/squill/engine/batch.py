@@ -23,6 +23,7 @@ import polars as pl
 
 from squill.engine.columns import joined, read_only, taken
 from squill.engine.kernels.gather import words_at
+from squill.engine.large_arrays import large_array
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = [
@@ -82,7 +83,7 @@ def _words_at(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[A
     """Return the given rows; numpy would first make 64-bit numbers of short ones, for twice the time."""
     if rows.dtype != np.uint32:
         return values[rows]
-    taken_words = np.empty(len(rows), values.dtype)
+    taken_words = large_array(len(rows), values.dtype)
     words_at(read_only(values), rows, taken_words)
     return taken_words
 

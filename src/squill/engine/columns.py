@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from squill.engine.kernels.gather import words_at
 from squill.engine.kernels.views import view_ranges
+from squill.engine.large_arrays import large_array
 from squill.engine.quick_series import quick_series, taken_rows
 
 __all__ = [
@@ -500,7 +501,7 @@ def _taken_words(series: pl.Series, rows: Array) -> pl.Series:
     """Return the given rows, in half the time that Polars takes, which asks of every row whether it is there."""
     values = values_of(series)
     word = np.dtype(f"u{values.dtype.itemsize}")
-    out = np.empty(len(rows), word)
+    out = large_array(len(rows), word)
     words_at(read_only(values.view(word)), read_only(rows), out)
     return series_from(series.name, out.view(values.dtype), None, series.dtype)
 

@@ -38,6 +38,7 @@ from squill.engine.columns import (
     valid_of,
 )
 from squill.engine.kernels import hashing as kernels
+from squill.engine.large_arrays import large_array
 
 __all__ = [
     "HASH_VERSION",
@@ -144,7 +145,7 @@ def _float_words(series: pl.Series) -> tuple[Int64s, Uint8s]:
 
 def hash_parts(parts: Sequence[Part]) -> Hashes:
     """Return the key hash per row of columns already taken apart by `part_of`."""
-    hashes = np.empty(len(parts[0].valid), dtype=np.uint64)
+    hashes = large_array(len(parts[0].valid), np.uint64)
     for number, part in enumerate(parts):
         is_first = number == 0
         if isinstance(part, Words):

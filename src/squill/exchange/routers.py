@@ -16,6 +16,7 @@ from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch, Int64s
 from squill.engine.columns import framed, values_of
 from squill.engine.expressions import Evaluator
 from squill.engine.hashing import HASH_VERSION, hash_columns, is_hashed_fast
+from squill.engine.large_arrays import large_array
 from squill.engine.operator import OperatorState
 from squill.errors import InputError, InternalError, UserFunctionError
 from squill.exchange.deal import Deal, plain_deal
@@ -116,8 +117,8 @@ class HashRouter(Router):
         known = batch.hash_of(self._keys)
         hashes = hash_columns(columns) if known is None else known
         begin = np.zeros(len(self.lanes) + 1, np.int64)
-        order = np.empty(len(batch), np.uint32)
-        scratch = np.empty(len(batch), np.int32)
+        order = large_array(len(batch), np.uint32)
+        scratch = large_array(len(batch), np.int32)
         partition_rows(hashes, self._lane_of, scratch, begin, order)
         if not is_hashed_fast(columns):
             batch = batch.with_columns(batch.columns)
