@@ -13,7 +13,8 @@ placement, and answers that are kept with theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,7 @@ from squill.runtime.threads import Checkpoint, run_on_threads
 __all__ = ["Claim", "Deals", "deals_of"]
 
 SAMPLES = 2
-SAMPLE_ROWS = 32768
+SAMPLE_ROWS = 32_768
 """Of each source so many samples of so many rows are looked at, spread over it."""
 
 FEW_ROWS = 4_096
@@ -58,22 +59,17 @@ def deals_of(plan: ShardedPlan, splits: Splits, threads: int = 1) -> Deals:
     if any(map(_is_placed, sources)):
         return {}
     senders = {fragment.number: fragment for fragment in plan.fragments}
-    looks: list[tuple[int, _Look]] = []
+    asked: list[tuple[Claim, int, list[_Look]]] = []
     for channel in plan.channels.values():
         routing = channel.routing
         if isinstance(routing, HashRouting) and routing.keys and routing.layout.shards > 1:
-            found = _looks(senders[channel.sender], (routing.keys, routing.layout), splits)
-            looks += [(channel.number, look) for look in found]
-    sinks = run_on_threads([look.take for _, look in looks], threads)
-    by_channel: dict[int, list[tuple[_Look, _CountSink | None]]] = {}
-    for (number, look), sink in zip(looks, sinks, strict=True):
-        by_channel.setdefault(number, []).append((look, sink))
+            claim = (routing.keys, routing.layout)
+            asked.append((claim, channel.sender, _looks(senders[channel.sender], claim, splits)))
+    run_on_threads([look.take for _, _, looks in asked for look in looks], threads)
     counts: dict[Claim, list[Counts]] = {}
-    for seen in by_channel.values():
-        look = seen[0][0]
-        known = _counts([sink for _, sink in seen], splits[look.fragment, 0])
-        if known is not None:
-            counts.setdefault(look.claim, []).append(known)
+    for claim, sender, looks in asked:
+        if looks and (known := _counts(looks, splits[sender, 0])) is not None:
+            counts.setdefault(claim, []).append(known)
     return {claim: even_deal(np.sum(known, axis=0), claim[1].shards) for claim, known in counts.items()}
 
 
@@ -89,23 +85,21 @@ def _can_be_sampled(fragment: Fragment) -> bool:
     return not any(node.keeps_state for node in walk(fragment.root))
 
 
-@dataclass(frozen=True)
 class _Look:
-    """One sample of what a fragment sends."""
+    """One sample of what a fragment sends; once taken, `sink` has counted its rows, unless it failed."""
 
-    claim: Claim
-    fragment: int
-    root: Node
-    sample: Source
+    def __init__(self, fragment: int, root: Node, claim: Claim, sample: Source) -> None:
+        self.sink = _CountSink(root, claim)
+        self.looked_at = _rows(sample) or 0
+        self.is_whole = False
+        self._fragment = fragment
+        self._sample = sample
 
-    def take(self, _: Checkpoint) -> _CountSink | None:
-        sink = _CountSink(self.root, self.claim, _rows(self.sample) or 0)
-        work = Work(fragment=self.fragment, shard=0)
-        try:
-            run_shard(self.root, [BatchInbox(read_split(self.sample))], sink, work)
-        except Exception:  # noqa: BLE001  (the run meets it again, and says where)
-            return None
-        return sink
+    def take(self, _: Checkpoint) -> None:
+        work = Work(fragment=self._fragment, shard=0)
+        with suppress(Exception):  # the run meets it again, and says where
+            run_shard(self.sink.node, [BatchInbox(read_split(self._sample))], self.sink, work)
+            self.is_whole = True
 
 
 def _looks(fragment: Fragment, claim: Claim, splits: Splits) -> list[_Look]:
@@ -120,16 +114,15 @@ def _looks(fragment: Fragment, claim: Claim, splits: Splits) -> list[_Look]:
     (source,) = sources_of(root)
     if isinstance(source, FileSource):
         samples = [replace(sample, read=source.read) for sample in samples if isinstance(sample, FileSource)]
-    return [_Look(claim, fragment.number, root, sample) for sample in samples]
+    return [_Look(fragment.number, root, claim, sample) for sample in samples]
 
 
-def _counts(sinks: Sequence[_CountSink | None], parts: Sequence[Source]) -> Counts | None:
+def _counts(looks: Sequence[_Look], parts: Sequence[Source]) -> Counts | None:
     """Return about how many rows each bucket is going to have, by the samples of a source of these parts."""
-    found = [sink for sink in sinks if sink is not None]
-    if len(found) < len(sinks) or sum(sink.rows for sink in found) < FEW_ROWS:
+    if not all(look.is_whole for look in looks) or sum(look.sink.rows for look in looks) < FEW_ROWS:
         return None
-    looked_at = sum(sink.looked_at for sink in found)
-    known: Counts = np.sum([sink.counts for sink in found], axis=0)
+    looked_at = sum(look.looked_at for look in looks)
+    known: Counts = np.sum([look.sink.counts for look in looks], axis=0)
     return known * (sum(filter(None, map(_rows, parts))) / looked_at if looked_at else 1.0)
 
 
@@ -158,14 +151,13 @@ def _rows(source: Source) -> int | None:
 
 
 class _CountSink(Operator):
-    """Counts rows by bucket, and keeps none; `looked_at` of the source's rows are sampled, if that is known."""
+    """Counts rows by bucket, and keeps none."""
 
     demands = STARTS
 
-    def __init__(self, node: Node, claim: Claim, looked_at: int) -> None:
+    def __init__(self, node: Node, claim: Claim) -> None:
         super().__init__(node)
         self._keys, layout = claim
-        self.looked_at = looked_at
         self.rows = 0
         self.counts: Counts = np.zeros(bucket_count(layout.shards))
 
