@@ -58,6 +58,11 @@ class Fragment:
     def inputs(self) -> tuple[int | None, ...]:
         return tuple(leaf.channel if isinstance(leaf, ShardInput) else None for leaf in sources_of(self.root))
 
+    @property
+    def reads_row_by_row(self) -> bool:
+        """Whether it has one source, which is stored, and handles each of its rows by itself."""
+        return self.inputs == (None,) and not any(node.keeps_state for node in walk(self.root))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShardedPlan:

@@ -22,7 +22,6 @@ from squill.exchange.mailbox import Mailbox, MailboxReader, MailboxWriter
 from squill.exchange.routers import router_for
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.fragments import Channel, Fragment
-from squill.plan.node import walk
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.reading_order import reading_order
 from squill.plan.routing import Routing
@@ -117,12 +116,8 @@ class Machine:
 
         What keeps rows may give many at once, more than there is room for, and who is on it could not take them.
         """
-        if len(fragment.inputs) != 1 or fragment.inputs[0] is not None or not fragment.outputs:
-            return False
-        if any(node.keeps_state for node in walk(fragment.root)):
-            return False
         sends = {channel.number for channel in fragment.outputs}
-        return sends <= self._inner and not sends & self._outer
+        return bool(sends) and sends <= self._inner and not sends & self._outer and fragment.reads_row_by_row
 
     def run(
         self,

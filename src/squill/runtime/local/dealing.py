@@ -25,11 +25,10 @@ from squill.engine.operator import STARTS, Operator
 from squill.exchange.deal import Deal, bucket_count, even_deal
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.layout import Layout
-from squill.plan.node import Node, walk
+from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.paths import is_local
-from squill.plan.rewrite.pipeline import rewrite
-from squill.plan.rewrite.push_projection_into_scan import only
+from squill.plan.rewrite.push_projection_into_scan import only, push_projection_into_scan
 from squill.plan.routing import HashRouting
 from squill.runtime.report import Work
 from squill.runtime.shard import BatchInbox, read_split, run_shard
@@ -78,13 +77,6 @@ def _is_placed(source: Source) -> bool:
     return stored is not None and stored.placed_by is not None
 
 
-def _can_be_sampled(fragment: Fragment) -> bool:
-    """Whether it has one source, row by row: state may be large, and a user's function is to see each row once."""
-    if len(fragment.inputs) != 1 or fragment.inputs[0] is not None:
-        return False
-    return not any(node.keeps_state for node in walk(fragment.root))
-
-
 class _Look:
     """One sample of what a fragment sends; once taken, `sink` has counted its rows, unless it failed."""
 
@@ -103,14 +95,15 @@ class _Look:
 
 
 def _looks(fragment: Fragment, claim: Claim, splits: Splits) -> list[_Look]:
-    if not _can_be_sampled(fragment):
+    # State may be large, and a user's function is to see each row once.
+    if not fragment.reads_row_by_row:
         return []
     parts = splits[fragment.number, 0]
     samples = [sample for number in range(SAMPLES) if (sample := _sample(parts, number)) is not None]
     if not samples:
         return []
     # Of files other columns are not even read.
-    root = rewrite(only(fragment.root, claim[0]))
+    root = push_projection_into_scan(only(fragment.root, claim[0]))
     (source,) = sources_of(root)
     if isinstance(source, FileSource):
         samples = [replace(sample, read=source.read) for sample in samples if isinstance(sample, FileSource)]
