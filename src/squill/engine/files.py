@@ -51,9 +51,9 @@ def file_batches(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
 
 def _relational(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
     reader = RowReader(source)
-    for part in parts_of(source):
+    for part, frames in _read_ahead(source, parts_of(source)):
         _begin(reader, source, part)
-        for frame in frames_of(source, part):
+        for frame in frames:
             yield from cut(reader.read(_columns(frame), frame.height), batch_rows)
 
 
@@ -67,9 +67,9 @@ def _in_order(source: FileSource, batch_rows: int) -> Iterator[Arrival]:
     reader = RowReader(source)
     last = MINUS_INFINITY
     assert source.time is not None
-    for part in parts_of(source):
+    for part, frames in _read_ahead(source, parts_of(source)):
         _begin(reader, source, part)
-        for frame in frames_of(source, part):
+        for frame in frames:
             batch = reader.read(_columns(frame), frame.height)
             if not len(batch):
                 continue
@@ -93,26 +93,47 @@ def _read_pieces(source: FileSource) -> Iterator[tuple[Batch, int]]:
     reader = RowReader(source)
     pieces = pieces_of(source)
     known = list(zip(pieces, earliest_later([piece.low for piece in pieces]), strict=True))
-    # Only where parts are counted in rows, and all are kept, do rows tell how many parts have been read.
-    is_counted = source.predicate is None and UNITS[source.format] == "rows"
+    is_counted = _is_counted(source)
     stretches = list(_stretches(known, is_counted=is_counted))
     wholes = [reduce(FilePart.joined, [piece for piece, _ in stretch]) for stretch in stretches]
-    begun: Iterator[pl.DataFrame] | None = None
-    for number, (stretch, whole) in enumerate(zip(stretches, wholes, strict=True), start=1):
-        frames, begun = begun or frames_of(source, whole), None
+    for stretch, (whole, frames) in zip(stretches, _read_ahead(source, wholes), strict=True):
         _begin(reader, source, whole)
         ends = list(accumulate(piece.size or 0 for piece, _ in stretch))
         # A piece may have no rows that are kept; the time after it is known all the same.
         held, until, rows = Batch.empty(dict(source.schema)), MINUS_INFINITY, 0
         for frame in frames:
             rows += frame.height
-            if begun is None and number < len(wholes) and (ends[-1] - rows <= AHEAD_ROWS or not is_counted):
-                begun = frames_of(source, wholes[number])
             yield held, until
             held = reader.read(_columns(frame), frame.height)
             read = bisect_right(ends, rows) if is_counted and ends[-1] else 0
             until = stretch[read - 1][1] if read else MINUS_INFINITY
         yield held, stretch[-1][1]
+
+
+def _is_counted(source: FileSource) -> bool:
+    """Say whether rows tell how much has been read: parts are counted in rows, and all are kept."""
+    return source.predicate is None and UNITS[source.format] == "rows"
+
+
+def _read_ahead(source: FileSource, parts: Sequence[FilePart]) -> Iterator[tuple[FilePart, Iterator[pl.DataFrame]]]:
+    """Yield each part with its rows, which are to be taken before the next; that one is begun before they end."""
+    begun: Iterator[pl.DataFrame] | None = None
+    is_counted = _is_counted(source)
+
+    def beginning(
+        frames: Iterator[pl.DataFrame], part: FilePart, following: Sequence[FilePart]
+    ) -> Iterator[pl.DataFrame]:
+        nonlocal begun
+        left = part.size if is_counted else None
+        for frame in frames:
+            left = None if left is None else left - frame.height
+            if begun is None and following and (left is None or left <= AHEAD_ROWS):
+                begun = frames_of(source, following[0])
+            yield frame
+
+    for number, part in enumerate(parts, start=1):
+        frames, begun = begun or frames_of(source, part), None
+        yield part, beginning(frames, part, parts[number : number + 1])
 
 
 def _stretches(pieces: Sequence[tuple[FilePart, int]], *, is_counted: bool) -> Iterator[Sequence[tuple[FilePart, int]]]:

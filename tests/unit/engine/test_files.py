@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -100,16 +101,37 @@ def test_rows_leave_before_later_pieces_are_read(
     monkeypatch.setattr(files, "AHEAD_ROWS", ahead)
     monkeypatch.setattr(files, "CHUNK_ROWS", 64)
     node = source_of(sq.scan(written(tmp_path, "parquet", FRAME.sort("t")), start="t"))
-    read: list[str] = []
-    frames = files.frames_of
-
-    def noted(source: FileSource, piece: FilePart) -> Iterator[pl.DataFrame]:
-        read.append(piece.path)
-        return frames(source, piece)
-
-    monkeypatch.setattr(files, "frames_of", noted)
+    read = noted_reads(monkeypatch)
     next(files.file_batches(node, 10))
     assert len(read) == begun
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("times", [{}, {"start": "t", "sorted_by": "t"}], ids=["relational", "promised order"])
+def test_the_next_file_is_begun_when_the_first_rows_of_one_have_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, times: dict[str, str]
+) -> None:
+    node = source_of(sq.scan(written(tmp_path, suffix, FRAME.sort("t"), parts=4), **times))  # type: ignore[arg-type]
+    read = noted_reads(monkeypatch)
+    arrivals = files.file_batches(node, ROWS)
+    assert not read
+    next(arrivals)
+    assert [Path(part.path).stem for part in read] == ["0", "1"]
+    rows = sum(len(arrival.batch) for arrival in arrivals if arrival.batch is not None)
+    assert (rows, len(read)) == (ROWS - ROWS // 4, 4)
+
+
+def test_the_next_part_is_begun_near_the_end_of_one_whose_rows_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "AHEAD_ROWS", 60)
+    monkeypatch.setattr(files, "CHUNK_ROWS", 1)
+    WRITERS["parquet"](FRAME, tmp_path / "0.parquet")
+    WRITERS["parquet"](FRAME, tmp_path / "1.parquet")
+    parts = tuple(FilePart(str(tmp_path / f"{number}.parquet"), 0, ROWS) for number in range(2))
+    read = noted_reads(monkeypatch)
+    arrivals = files.file_batches(replace(source_of(sq.scan(tmp_path)), parts=parts), ROWS)
+    assert [len(read) for _, _ in zip(range(20), arrivals, strict=False)] == [1] * 18 + [2] * 2
 
 
 def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[FilePart]:
