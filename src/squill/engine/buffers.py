@@ -41,7 +41,11 @@ def trimmed(array: Array, size: int) -> Array:
     >>> trimmed(np.arange(4), 1).base is None, trimmed(np.arange(4), 2).base is None
     (True, False)
     """
-    return array[:size] if 2 * size >= len(array) else array[:size].copy()
+    if 2 * size >= len(array):
+        return array[:size]
+    own = large_array((size, *array.shape[1:]), array.dtype)
+    own[:] = array[:size]
+    return own
 
 
 class Scratch:

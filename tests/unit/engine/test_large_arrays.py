@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from squill.engine import large_arrays
+from squill.engine.buffers import trimmed
 from squill.engine.columns import series_from
 from squill.engine.large_arrays import KEEP_ENVIRONMENT_VARIABLE, LEAST_BYTES, Pool, large_array
 
@@ -84,6 +85,16 @@ def test_a_block_that_would_drive_out_the_others_is_not_kept(pool: Pool) -> None
     arrays = [large_array(size * MEGABYTE, np.uint8) for size in (1, 2, 5)]
     arrays.clear()
     assert pool.free_bytes == 3 * MEGABYTE
+
+
+def test_what_little_an_array_holds_is_copied_into_memory_that_is_kept(pool: Pool) -> None:
+    ends = large_arrays.large_array(1 << 20, np.int64)
+    ends[:] = np.arange(1 << 20)
+    few = trimmed(ends, 1 << 18)
+    assert not np.shares_memory(few, ends)
+    assert np.array_equal(few, np.arange(1 << 18))
+    del few
+    assert pool.free_bytes == 2 * MEGABYTE
 
 
 def test_less_is_kept_where_processes_share_a_machine(pool: Pool) -> None:
