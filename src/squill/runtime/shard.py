@@ -55,8 +55,9 @@ class BatchInbox:
             self._batches.close()
 
 
-PASSING_BATCHES = 4
-"""How many batches are read as one where rows only pass by: what they are dealt into is as large as the caches hold."""
+PASSING_BATCHES = 8
+"""How many batches are read as one where rows only pass by: whoever gets a piece of them takes the interpreter's lock
+again and again for it, and threads that meet there wait for each other."""
 STEP_BATCHES = 16
 """The same over progress: a step is a few pieces, each of which has its price."""
 
@@ -64,7 +65,7 @@ STEP_BATCHES = 16
 def rows_per_batch(root: Node) -> int:
     """Return how many rows a fragment should take at a time.
 
-    Rows that are dealt to others arrive in pieces, each of which is worked on by itself: two threads took a sixth less
+    Rows that are dealt to others arrive in pieces, each of which is worked on by itself: two threads took a tenth less
     time for a sum than with pieces of a quarter of this size.
     """
     if isinstance(root.time, ProgressType):

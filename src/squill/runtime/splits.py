@@ -39,7 +39,7 @@ __all__ = [
     "without_rows",
 ]
 
-BLOCK_ROWS = 262_144
+BLOCK_ROWS = 524_288
 """A block of a frame has at most so many rows; more only where equal keys must stay together."""
 
 

@@ -40,6 +40,9 @@ SAMPLES = 2
 SAMPLE_ROWS = 32_768
 """Of each source so many samples of so many rows are looked at, spread over it."""
 
+SIDE_BY_SIDE = 8
+"""So many samples are looked at at once: to read one is to wait, for the file and for Polars, more than to compute."""
+
 FEW_ROWS = 4_096
 """With fewer rows there is nothing to balance."""
 
@@ -49,11 +52,8 @@ Splits = Mapping[tuple[int, int], Sequence[Source]]
 Counts = npt.NDArray[np.float64]
 
 
-def deals_of(plan: ShardedPlan, splits: Splits, threads: int = 1) -> Deals:
-    """Return the deals of the movements by hash whose rows can be sampled; the others are plain.
-
-    So many samples are looked at side by side.
-    """
+def deals_of(plan: ShardedPlan, splits: Splits) -> Deals:
+    """Return the deals of the movements by hash whose rows can be sampled; the others are plain."""
     sources = [source for fragment in plan.fragments for source in sources_of(fragment.root)]
     if any(map(_is_placed, sources)):
         return {}
@@ -64,7 +64,7 @@ def deals_of(plan: ShardedPlan, splits: Splits, threads: int = 1) -> Deals:
         if isinstance(routing, HashRouting) and routing.keys and routing.layout.shards > 1:
             claim = (routing.keys, routing.layout)
             asked.append((claim, channel.sender, _looks(senders[channel.sender], claim, splits)))
-    run_on_threads([look.take for _, _, looks in asked for look in looks], threads)
+    run_on_threads([look.take for _, _, looks in asked for look in looks], SIDE_BY_SIDE)
     counts: dict[Claim, list[Counts]] = {}
     for claim, sender, looks in asked:
         if looks and (known := _counts(looks, splits[sender, 0])) is not None:

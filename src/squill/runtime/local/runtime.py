@@ -100,7 +100,7 @@ class LocalRuntime:
             rows = sum(work.rows_read for work in machine.works)
             return Progress(stage=1, stages=1, done=done, shards=total, rows=rows)
 
-        deals = {} if answer.keeps_shards else deals_of(plan, splits, self.shards)
+        deals = {} if answer.keeps_shards else deals_of(plan, splits)
         machine = Machine(
             plan.fragments,
             lambda fragment: range(fragment.layout.shards),
