@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.cluster import big_data, exchange, growth, hopping, threads, tumbling
+from benchmarks.cluster import big_data, exchange, growth, hopping, loops, threads, tumbling
 from benchmarks.harness import Experiment
 
 __all__ = ["experiments"]
@@ -14,6 +14,7 @@ def experiments() -> list[Experiment]:
         *big_data.experiments(),
         *tumbling.experiments(),
         *threads.experiments(),
+        *loops.experiments(),
         *exchange.experiments(),
         *growth.experiments(),
     ]
