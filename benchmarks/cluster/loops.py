@@ -39,8 +39,8 @@ def experiments() -> list[Experiment]:
 
 def _prepare(loops: int, folder: Path) -> Callable[[], Array]:
     keys = pl.read_parquet(folder / "*.parquet", columns=["user"])["user"].to_numpy().astype(np.uint64)
-    # Keys of their own: the loops would else find the same words in the caches they share.
-    shares = [(keys + np.uint64(number * len(keys)), np.zeros(TABLE_WORDS, np.int64)) for number in range(loops)]
+    # A copy of the keys for each, and a table: they are to share nothing.
+    shares = [(keys.copy(), np.zeros(TABLE_WORDS, np.int64)) for _ in range(loops)]
 
     def run() -> Array:
         with ThreadPoolExecutor(loops) as threads:
