@@ -20,6 +20,7 @@ from squill.plan.nodes.movement import Move, ShardInput, Split
 from squill.plan.placement import Placement, layout_of, placement_of
 from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
+from squill.plan.rewrite.choose_join_table import choose_join_table
 from squill.plan.routing import FLAT, HashRouting, MulticastRouting, Routing
 from squill.plan.schema import Schema
 
@@ -91,7 +92,7 @@ def sources_of(root: Node) -> list[Source]:
 def fragments_of(root: Node) -> ShardedPlan:
     """Cut the plan at its movements; what is used twice is computed and sent once."""
     # Whole first: what a fragment sends is what the later ones look at.
-    whole = rewrite(root)
+    whole = choose_join_table(rewrite(root))
     cutter = _Cutter(whole)
     cutter.fragment(whole)
     return ShardedPlan(fragments=tuple(draft.finished() for draft in cutter.drafts))

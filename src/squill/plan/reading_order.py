@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
+from squill.plan.likely_rows import likely_rows
+from squill.plan.node import Node
+from squill.plan.nodes import Exists, Join, Source
 
-from squill.plan.node import Node, walk
-from squill.plan.nodes import Exists, FrameSource, Join, Source
-
-__all__ = ["reading_order", "table_port"]
+__all__ = ["LEFT", "RIGHT", "reading_order", "table_port"]
 
 LEFT, RIGHT = 0, 1
 
@@ -15,21 +14,17 @@ LEFT, RIGHT = 0, 1
 def table_port(node: Node) -> int | None:
     """Return the input that becomes a table before the other one streams past it; None where neither does.
 
-    It is a relational one, of two the one that is likely smaller.
+    It is a relational one; of two the one that the plan names, else the one that is likely smaller.
     """
     if isinstance(node, Exists):
         return RIGHT if node.right.is_relational else None
     if not isinstance(node, Join) or node.how not in ("inner", "cross"):
         return None
+    if node.table is not None:
+        return LEFT if node.table == "left" else RIGHT
     if node.left.is_relational and node.right.is_relational:
-        return LEFT if _likely_rows(node.left) < _likely_rows(node.right) else RIGHT
+        return LEFT if likely_rows(node.left) < likely_rows(node.right) else RIGHT
     return RIGHT if node.right.is_relational else LEFT if node.left.is_relational else None
-
-
-def _likely_rows(node: Node) -> float:
-    """Return how many rows the node's inputs have; files may be larger than memory."""
-    sources = [item for item in walk(node) if isinstance(item, Source)]
-    return sum(item.frame.height if isinstance(item, FrameSource) else math.inf for item in sources)
 
 
 def reading_order(root: Node) -> list[Source]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from squill.plan.codec import Codec
 from squill.plan.expressions import Expression
@@ -52,10 +53,15 @@ class Join(TwoInputs):
 
     ``by_step``  of a progressive query: that rows are alive at one step each, and meet only those of their own. It says
                  which input has the same rows at all steps instead: "left", "right" or "none".
+    ``table``    of two relations the one that the rows of the other are looked up in, "left" or "right"; None leaves it
+                 to who runs the plan. It is no part of what the plan means.
     """
+
+    may_change: ClassVar[tuple[str, ...]] = ("table",)
 
     how: str = "inner"
     by_step: str | None = None
+    table: str | None = None
 
     @cached_property
     def schema(self) -> Schema:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,7 +10,8 @@ from squill.errors import PlanError
 from squill.plan.build.checks import NO_KEY_TYPES
 from squill.plan.build.movement import moved
 from squill.plan.layout import Layout
-from squill.plan.node import Node, UnaryNode, walk
+from squill.plan.likely_rows import likely_rows
+from squill.plan.node import Node, UnaryNode
 from squill.plan.nodes import (
     Aggregate,
     AlterLifetime,
@@ -178,7 +178,7 @@ class _Parallelise:
         choices = [side for side in MAY_BE_COPIED[type(node)](node) if _other(side) in spread]
         if not choices:
             return replace(node, left=self.gathered(node.left), right=self.gathered(node.right))
-        copied = min(choices, key=lambda side: _likely_rows(sides[side]))
+        copied = min(choices, key=lambda side: likely_rows(sides[side]))
         copy = self.move(sides[copied], BroadcastRouting(layout=self.layout))
         return replace(node, left=copy) if copied == LEFT else replace(node, right=copy)
 
@@ -199,12 +199,6 @@ def _is_summary(node: Node) -> bool:
             return True
         node = node.inputs[0]
     return False
-
-
-def _likely_rows(node: Node) -> float:
-    """Return how many rows the node's inputs have in memory; files may hold any number."""
-    sources = [item for item in walk(node) if isinstance(item, Source)]
-    return sum(item.frame.height if isinstance(item, FrameSource) else math.inf for item in sources)
 
 
 # -- one rule for each kind of node ---------------------------------------------------------------------------
