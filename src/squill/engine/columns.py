@@ -29,6 +29,7 @@ from squill.engine.kernels.gather import words_at
 from squill.engine.kernels.views import view_ranges
 from squill.engine.large_arrays import large_array
 from squill.engine.quick_series import quick_series, taken_rows
+from squill.engine.text_buffers import TextBuffers
 
 __all__ = [
     "all_valid",
@@ -349,19 +350,18 @@ def byte_ranges_of(series: pl.Series) -> tuple[Int64s, Int64s, Uint8s, Uint8s]:
     size = len(series)
     if size == 0:
         return _empty(_INT64), _empty(_INT64), all_valid(0), all_valid(0)
-    arrow = _arrow(series, _NEWEST)
-    validity, *buffers = arrow.buffers()
-    valid = _bits(validity, arrow.offset, size)
-    addresses = np.array([buffer.address for buffer in buffers])
-    filled = [buffer for buffer in buffers if buffer.size]  # others may be said to lie anywhere
-    begin = min(buffer.address for buffer in filled)
-    end = max(buffer.address + buffer.size for buffer in filled)
-    # The buffer holds on to the column.
-    data = _from_buffer(pa.foreign_buffer(begin, end - begin, arrow), _UINT8, 0, end - begin)
-    addresses -= begin
-    views = _from_buffer(buffers[0], _INT64, 2 * arrow.offset, 2 * size)
-    starts, lengths = np.empty(size, _INT64), np.empty(size, _INT64)
-    view_ranges(views, valid, int(addresses[0]) + 16 * arrow.offset, addresses[1:], starts, lengths)
+    buffers = TextBuffers(series if series.n_chunks() == 1 else series.rechunk())
+    offset, rows = buffers.offset, buffers.offset + size
+    validity = buffers.range_at(buffers.validity, -(-rows // 8)) if buffers.validity else None
+    valid = _bits(validity, offset, size)
+    filled = buffers.sizes > 0  # others may be said to lie anywhere
+    begin = min(buffers.views, int(buffers.data[filled].min(initial=buffers.views)))
+    end = int((buffers.data[filled] + buffers.sizes[filled]).max(initial=buffers.views + 16 * rows))
+    data = _from_buffer(buffers.range_at(begin, end - begin), _UINT8, 0, end - begin)
+    views = _from_buffer(buffers.range_at(buffers.views, 16 * rows), _INT64, 2 * offset, 2 * size)
+    starts, lengths = large_array(size, np.int64), large_array(size, np.int64)
+    first = buffers.views - begin + 16 * offset
+    view_ranges(views, valid, first, buffers.data - begin, starts, lengths)
     return read_only(starts), read_only(lengths), data, valid
 
 

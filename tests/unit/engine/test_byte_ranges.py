@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squill.engine.columns import byte_ranges_of
+from squill.engine.text_buffers import TextBuffers
+from tests.resident import resident_bytes
 
 
 def ranges_read(series: pl.Series) -> list[bytes | None]:
@@ -71,3 +73,28 @@ def test_byte_ranges_do_not_reach_to_buffers_without_bytes() -> None:
     filled = [buffer for buffer in buffers if buffer.size]
     first, last = min(item.address for item in filled), max(item.address + item.size for item in filled)
     assert len(byte_ranges_of(series)[2]) == last - first
+
+
+def test_byte_ranges_of_a_column_of_many_buffers() -> None:
+    """As one read from many row groups is, and each part of it."""
+    pieces = [pl.Series([f"row {row} of piece {piece}" for row in range(20)]) for piece in range(300)]
+    whole = pl.concat(pieces).rechunk()
+    assert len(TextBuffers(whole).data) >= 300
+    part = whole[5_000:5_050]
+    assert ranges_read(part) == [text.encode() for text in part.to_list()]
+
+
+def test_buffers_are_told_by_arrow_where_polars_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    series = pl.Series(["ab", None, "a longer text than a view"] * 5)[1:]
+    told = ranges_read(series)
+    monkeypatch.setattr(pl.Series, "_export_arrow_to_c", None)
+    assert ranges_read(series) == told == [text and text.encode() for text in series.to_list()]
+
+
+def test_buffers_let_go_of_their_column() -> None:
+    """What was exported is released when nobody reads it any more, or memory would grow with every batch."""
+    before = resident_bytes()
+    for number in range(200):
+        text = pl.Series([f"text {number} of a column that is let go"]).new_from_index(0, 20_000) + "!"
+        byte_ranges_of(text)
+    assert resident_bytes() - before < 40 << 20

@@ -236,6 +236,16 @@ def test_rows_hash_alike_in_any_batch() -> None:
     assert np.concatenate(parts).tolist() == whole.tolist()
 
 
+@pytest.mark.parametrize("every", [2, 7, 100])
+def test_text_that_lies_scattered_hashes_alike(every: int) -> None:
+    """A filter leaves rows where they lie, far from each other."""
+    whole = pl.Series([f"http://example.com/{number}/and so on" for number in range(20_000)])
+    kept = whole.filter(pl.Series(range(20_000)) % every == 0)
+    together = pl.Series(kept.to_list())
+    assert (hash_columns([kept]) == hash_columns([together])).all()
+    assert (hash_columns([kept.reverse()]) == hash_columns([together])[::-1]).all()
+
+
 def test_no_rows_have_no_hashes() -> None:
     assert len(hash_columns([pl.Series([], dtype=pl.String)])) == 0
 

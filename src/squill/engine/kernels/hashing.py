@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from squill.engine.kernels.formulas import formula
-from squill.engine.kernels.jit import kernel
-from squill.engine.kernels.memory import load_byte, load_half, load_word
+from squill.engine.kernels.jit import inlined, kernel
+from squill.engine.kernels.memory import load_byte, load_half, load_word, prefetch_word
 
 __all__ = [
     "NULL_HASH",
@@ -46,6 +46,10 @@ XX_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 XX_3 = np.uint64(0x165667B19E3779F9)
 XX_4 = np.uint64(0x85EBCA77C2B2AE63)
 XX_5 = np.uint64(0x27D4EB2F165667C5)
+
+AHEAD = 12
+"""Bytes that lie scattered are fetched while so many rows before them are hashed."""
+NEAR, LOOKED_AT = 192, 64
 
 
 def mixed(x: np.uint64) -> np.uint64:
@@ -136,10 +140,25 @@ def hash_limbs(high: Array, low: Array, valid: Array, out: Array, is_first: bool
         out[i] = h if is_first else combine(out[i], h)
 
 
+@inlined
+def is_scattered(starts: Array) -> bool:
+    """Say, by the first rows, whether most lie far from the one before, as a filter of few rows leaves them."""
+    far = 0
+    rows = min(len(starts), LOOKED_AT)
+    for i in range(1, rows):
+        far += abs(starts[i] - starts[i - 1]) > NEAR
+    return 2 * far > rows
+
+
 @kernel
 def hash_bytes(starts: Array, lengths: Array, data: Array, valid: Array, out: Array, is_first: bool) -> None:
     """Hash byte strings by XXH64 with seed 0."""
+    # Each fetch from memory takes as long as three hashes; bytes in a row are fetched by the processor itself.
+    fetches = is_scattered(starts)
     for i in range(len(out)):
+        if fetches and i + AHEAD < len(out):
+            prefetch_word(data, starts[i + AHEAD])
+            prefetch_word(data, starts[i + AHEAD] + lengths[i + AHEAD])
         at = starts[i]
         end = at + lengths[i]
         h = XX_5

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +10,7 @@ import squill as sq
 from squill.runtime.live.log import BASE_EVERY, KEPT
 from squill.sharded import ShardedStream
 from squill.testing import LiveTest, scripted
+from tests.resident import resident_bytes
 
 SCHEMA = {"t": pl.Int64, "k": pl.Int64}
 WARM, ROUNDS, EPOCHS = 80, 3, 50
@@ -28,12 +27,6 @@ def size_of(folder: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def memory() -> int:
-    """Return how many bytes this process holds."""
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def test_state_and_memory_stay_flat() -> None:
     epochs = 0
 
@@ -43,7 +36,7 @@ def test_state_and_memory_stay_flat() -> None:
             epochs += 1
             test.push("clicks", {"t": [10 * epochs, 10 * epochs + 5], "k": [epochs % 7, epochs % 3]})
             test.step()
-        return (*size_of(Path(test.checkpoint)), memory())
+        return (*size_of(Path(test.checkpoint)), resident_bytes())
 
     with LiveTest(windows, {"clicks": scripted(SCHEMA, start="t")}, shards=2) as test:
         run(test, WARM)

@@ -17,7 +17,8 @@ import pytest
 
 import squill as sq
 from squill.sharded import ShardedStream
-from tests.unit.runtime.live.test_flat import MEGABYTE, memory, size_of
+from tests.resident import resident_bytes
+from tests.unit.runtime.live.test_flat import MEGABYTE, size_of
 
 SECONDS = float(os.environ.get("SQUILL_SOAK_SECONDS", "180"))
 SAMPLES = 48
@@ -57,7 +58,7 @@ def test_minutes_of_a_window(tmp_path: Path) -> None:
             assert query.status() == "running", query.error
             progress = query.progress()
             files, size = size_of_changing(tmp_path / "ck")
-            samples.append((memory(), sum(progress.state_bytes.values()), progress.state_rows, files, size))
+            samples.append((resident_bytes(), sum(progress.state_bytes.values()), progress.state_rows, files, size))
         query.stop()
         query.wait()
         progress = query.progress()
