@@ -14,17 +14,17 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from squill.engine.batch import Batch, Int64s
-from squill.engine.columns import fixed_width, joined, read_only, series_from, values_of
+from squill.engine.columns import fixed_width, joined, read_only, series_from, values_and_valid_of, values_of
 from squill.engine.large_arrays import large_array
 from squill.engine.quick_series import taken_rows
-from squill.exchange.kernels.merge import copy_turns, find_turns, interleave, merge_neighbours
+from squill.exchange.kernels.merge import copy_turns, find_turns, interleave, merge_neighbours, merge_pair
 
 __all__ = ["merge_by_time", "merge_order", "merge_runs", "worth_pushing"]
 
@@ -183,62 +183,97 @@ def _merged(pieces: Sequence[Batch]) -> Batch:
     return merged
 
 
-def _column(parts: Sequence[pl.Series], merger: _ByRows | _ByTurns) -> pl.Series:
-    dtype = parts[0].dtype
-    is_plain = fixed_width(dtype) and not any(part.null_count() for part in parts)
-    if is_plain and len(parts) == PAIR and type(dtype) not in PACKED:
-        return series_from(parts[0].name, merger.values([values_of(part) for part in parts]), None, dtype)
-    return taken_rows(joined(parts).rechunk(), merger.index)
+def _column(parts: Sequence[pl.Series], merger: _Merger) -> pl.Series:
+    name, dtype = parts[0].name, parts[0].dtype
+    if len(parts) != PAIR or not fixed_width(dtype) or type(dtype) in PACKED:
+        return taken_rows(joined(parts).rechunk(), series_from("", merger.rows, None, pl.UInt32()))
+    if not any(part.null_count() for part in parts):
+        return series_from(name, merger.values([values_of(part) for part in parts]), None, dtype)
+    values, valid = zip(*map(values_and_valid_of, parts), strict=True)
+    return series_from(name, merger.values(values), merger.values(valid), dtype)
 
 
-def _merger(runs: Sequence[Int64s]) -> _ByRows | _ByTurns:
+def _merger(runs: Sequence[Int64s]) -> _Merger:
     """Return how rows of these times, of which each run has some, are put into one order."""
-    if len(runs) == PAIR:
-        turns = np.empty(2 + sum(map(len, runs)) // LONG_TURN, np.int64)
-        count = find_turns(*map(read_only, runs), turns)
-        if count >= 0:
-            return _ByTurns(runs, turns[:count])
-    return _ByRows(runs)
+    if len(runs) != PAIR:
+        return _OfMany(runs)
+    turns = np.empty(2 + sum(map(len, runs)) // LONG_TURN, np.int64)
+    count = find_turns(*map(read_only, runs), turns)
+    return _RowByRow(runs) if count < 0 else _ByTurns(runs, turns[:count])
 
 
-class _ByRows:
-    """Row by row."""
+class _Merger(Protocol):
+    """The order of the rows of several runs.
+
+    ``times``  when they are, in that order.
+    ``rows``   which they are, counted from the first run's first.
+    """
+
+    @property
+    def times(self) -> Int64s: ...
+    @property
+    def rows(self) -> Rows: ...
+    def values(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the values of all parts, one for each run, in the merged order."""
+        ...
+
+
+class _OfMany:
+    """Any number of runs: their values are put one after the other first."""
 
     def __init__(self, runs: Sequence[Int64s]) -> None:
-        self.times, self._rows = merge_order(runs)
-
-    @cached_property
-    def index(self) -> pl.Series:
-        return series_from("", self._rows, None, pl.UInt32())
+        self.times, self.rows = merge_order(runs)
 
     def values(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Return the values of all parts in the merged order; two are not put one after the other before."""
-        out = large_array(len(self._rows), parts[0].dtype)
-        if len(parts) == PAIR:
-            interleave(read_only(self._rows), *_words(parts), out.view(f"u{out.dtype.itemsize}"))
-        else:
-            np.take(np.concatenate(parts), self._rows, out=out)
+        out = large_array(len(self.rows), parts[0].dtype)
+        np.take(np.concatenate(parts), self.rows, out=out)
         return out
 
 
-class _ByTurns:
-    """Many rows of one run, then many of the other: copied as they lie."""
+class _OfTwo:
+    """Two runs, whose values are read where they lie."""
 
-    def __init__(self, runs: Sequence[Int64s], turns: Int64s) -> None:
+    def __init__(self, runs: Sequence[Int64s]) -> None:
         self._sizes = [len(run) for run in runs]
-        self._turns = turns
-        self.times = self.values(runs)
 
     @cached_property
-    def index(self) -> pl.Series:
+    def rows(self) -> Rows:
         left, right = self._sizes
-        rows = [np.arange(left, dtype=np.uint32), np.arange(left, left + right, dtype=np.uint32)]
-        return series_from("", self.values(rows), None, pl.UInt32())
+        return self.values([np.arange(left, dtype=np.uint32), np.arange(left, left + right, dtype=np.uint32)])
 
     def values(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         out = large_array(sum(self._sizes), parts[0].dtype)
-        copy_turns(self._turns, *_words(parts), out.view(f"u{out.dtype.itemsize}"))
+        left, right = _words(parts)
+        self._write(left, right, out.view(f"u{out.dtype.itemsize}"))
         return out
+
+    def _write(self, left: npt.NDArray[Any], right: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+        raise NotImplementedError
+
+
+class _RowByRow(_OfTwo):
+    """Rows of both runs lie between each other."""
+
+    def __init__(self, runs: Sequence[Int64s]) -> None:
+        super().__init__(runs)
+        self.times = large_array(sum(self._sizes), np.int64)
+        self._is_right = large_array(len(self.times), np.uint8)
+        merge_pair(*map(read_only, runs), self.times, self._is_right)
+
+    def _write(self, left: npt.NDArray[Any], right: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+        interleave(self._is_right, left, right, out)
+
+
+class _ByTurns(_OfTwo):
+    """Many rows of one run, then many of the other: copied as they lie."""
+
+    def __init__(self, runs: Sequence[Int64s], turns: Int64s) -> None:
+        super().__init__(runs)
+        self._turns = turns
+        self.times = self.values(runs)
+
+    def _write(self, left: npt.NDArray[Any], right: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+        copy_turns(self._turns, left, right, out)
 
 
 def _words(parts: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from squill.engine.kernels.jit import inlined, kernel
 
-__all__ = ["copy_turns", "find_turns", "interleave", "merge_neighbours"]
+__all__ = ["copy_turns", "find_turns", "interleave", "merge_neighbours", "merge_pair"]
 
 Array = npt.NDArray[Any]
 
@@ -72,23 +72,74 @@ def _merge_two(times: Array, rows: Array, first: int, middle: int, end: int, new
 
 
 @kernel
-def interleave(rows: Array, left: Array, right: Array, out: Array) -> None:
-    """Write the values of two runs in their merged order; `rows` are the left run's from 0 on, then the right one's.
+def merge_pair(left: Array, right: Array, times: Array, is_right: Array) -> None:
+    """Write the times of two sorted runs in one order, and which run each is of; see `_merge_two`."""
+    one = np.uint64(1)
+    i, left_end = np.uint64(0), np.uint64(len(left))
+    j, right_end = np.uint64(0), np.uint64(len(right))
+    low, high = np.uint64(0), left_end + right_end
+    while i < left_end and j < right_end:
+        for _ in range(min(left_end - i, right_end - j)):
+            left_time, right_time = left[i], right[j]
+            step = np.uint64(right_time < left_time)
+            times[low] = right_time if step else left_time
+            is_right[low] = step
+            j += step
+            i += one - step
+            low += one
 
-    Each run is read from its first to its last value. Both next values are read and one is chosen by arithmetic: the
-    last of a run is read again when there is no next one.
+            left_time, right_time = left[left_end - one], right[right_end - one]
+            step = np.uint64(right_time >= left_time)
+            high -= one
+            times[high] = right_time if step else left_time
+            is_right[high] = step
+            right_end -= step
+            left_end -= one - step
+    while i < left_end:
+        times[low] = left[i]
+        is_right[low] = 0
+        i += one
+        low += one
+    while j < right_end:
+        times[low] = right[j]
+        is_right[low] = 1
+        j += one
+        low += one
+
+
+@kernel
+def interleave(is_right: Array, left: Array, right: Array, out: Array) -> None:
+    """Write the values of two runs in their merged order, from both ends at once as `merge_pair` does.
+
+    Both next values are read and one is chosen by arithmetic: 1.25 ns a value, 1.75 from one end alone.
     """
     one = np.uint64(1)
-    size = np.uint64(len(left))
-    last_left, last_right = size - one, np.uint64(len(right)) - one
-    i = j = np.uint64(0)
-    for k in range(np.uint64(len(rows))):
-        from_left, from_right = left[min(i, last_left)], right[min(j, last_right)]
-        is_right = np.uint64(rows[k]) >= size
-        out[k] = from_right if is_right else from_left
-        step = np.uint64(is_right)
-        j += step
-        i += one - step
+    i, left_end = np.uint64(0), np.uint64(len(left))
+    j, right_end = np.uint64(0), np.uint64(len(right))
+    low, high = np.uint64(0), np.uint64(len(is_right))
+    while i < left_end and j < right_end:
+        for _ in range(min(left_end - i, right_end - j)):
+            from_left, from_right = left[i], right[j]
+            step = np.uint64(is_right[low])
+            out[low] = from_right if step else from_left
+            j += step
+            i += one - step
+            low += one
+
+            from_left, from_right = left[left_end - one], right[right_end - one]
+            high -= one
+            step = np.uint64(is_right[high])
+            out[high] = from_right if step else from_left
+            right_end -= step
+            left_end -= one - step
+    while i < left_end:
+        out[low] = left[i]
+        i += one
+        low += one
+    while j < right_end:
+        out[low] = right[j]
+        j += one
+        low += one
 
 
 @kernel

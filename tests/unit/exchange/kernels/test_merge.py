@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squill.engine.columns import read_only
-from squill.exchange.kernels.merge import copy_turns, find_turns, merge_neighbours
+from squill.exchange.kernels.merge import copy_turns, find_turns, interleave, merge_neighbours, merge_pair
 from squill.time import INFINITY, MINUS_INFINITY
 
 
@@ -35,7 +35,6 @@ runs_of_instants = st.lists(st.tuples(st.sampled_from(INSTANTS), st.integers(1, 
 )
 
 
-@settings(deadline=None)  # the first call compiles
 @given(runs_of_instants, runs_of_instants)
 def test_turns_are_those_of_a_stable_sort(left: np.ndarray, right: np.ndarray) -> None:
     turns = np.empty(2 * len(INSTANTS) + 2, np.int64)
@@ -45,6 +44,20 @@ def test_turns_are_those_of_a_stable_sort(left: np.ndarray, right: np.ndarray) -
     out = np.empty_like(rows)
     copy_turns(turns[:count], read_only(rows[: len(left)]), read_only(rows[len(left) :]), out)
     assert out.tolist() == np.argsort(np.concatenate([left, right]), kind="stable").tolist()
+
+
+@given(st.lists(st.integers(0, 30), max_size=60), st.lists(st.integers(0, 30), max_size=60))
+def test_pair_is_merged_as_by_a_stable_sort(left: list[int], right: list[int]) -> None:
+    runs = [read_only(np.sort(np.array(run, np.int64))) for run in (left, right)]
+    together = np.concatenate(runs)
+    times, is_right = np.empty_like(together), np.empty(len(together), np.uint8)
+    merge_pair(*runs, times, is_right)
+    rows = np.arange(len(together), dtype=np.uint32)
+    out = np.empty_like(rows)
+    interleave(is_right, read_only(rows[: len(left)]), read_only(rows[len(left) :]), out)
+    assert out.tolist() == np.argsort(together, kind="stable").tolist()
+    assert times.tolist() == sorted(together.tolist())
+    assert is_right.tolist() == [int(row >= len(left)) for row in out]
 
 
 def test_runs_that_take_turns_too_often_are_given_up() -> None:
