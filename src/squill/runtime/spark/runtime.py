@@ -11,7 +11,7 @@ import os
 import pickle
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from squill.runtime.answer import Answer, OnReceipt, Receipt, handed_over
 from squill.runtime.estimate import known_rows
 from squill.runtime.hosts import HostsOf
 from squill.runtime.progress import OnProgress, Progress, reporting
+from squill.runtime.removal import FileRemoval
 from squill.runtime.report import Work
 from squill.runtime.run_folder import (
     Committed,
@@ -232,7 +233,7 @@ class SparkRuntime:
             else:
                 receipts.append(handed_over(with_rows(receipt, run, schema), on_receipt))
 
-        with reporting(look, on_progress, known):
+        with reporting(look, on_progress, known), FileRemoval() as removal:
             for at, stages in enumerate(waves):
                 number = at + 1
                 if number in finished:
@@ -255,7 +256,7 @@ class SparkRuntime:
                     if order.request is not None and all(receipt.note is None for receipt in notes):
                         folder.commit(number, done)
                 sent |= {channel: done.manifest for stage in stages for channel in stage.outputs}
-                _remove_unread(sent, _read_later(waves, number))
+                removal.remove(_unread_files(sent, _read_later(waves, number)))
         return receipts if on_receipt is not None else all_with_rows(answered, schema)
 
     def _check_open(self) -> None:
@@ -440,13 +441,14 @@ def _stored(split: Source, path: Path) -> StoredSplit:
     return without_rows(split), str(path)
 
 
-def _remove_unread(sent: dict[int, pa.Table], wanted: set[int]) -> None:
-    """Forget the channels that nobody is going to read, and remove files that hold nothing else."""
+def _unread_files(sent: dict[int, pa.Table], wanted: set[int]) -> set[str]:
+    """Forget the channels that nobody is going to read; return the files that hold nothing else."""
     unread = [sent.pop(channel) for channel in list(sent) if channel not in wanted]
-    kept = {path for manifest in sent.values() for path in manifest.column("path").unique().to_pylist()}
-    for manifest in unread:
-        for path in set(manifest.column("path").unique().to_pylist()) - kept:
-            Path(path).unlink(missing_ok=True)
+    return _paths(unread) - _paths(sent.values())
+
+
+def _paths(manifests: Iterable[pa.Table]) -> set[str]:
+    return {path for manifest in manifests for path in manifest.column("path").unique().to_pylist()}
 
 
 def _reported(wave: WaveJob, folder: Path, error: Exception) -> Exception:
