@@ -22,6 +22,7 @@ from squill.engine.batch import Batch
 from squill.errors import InternalError
 from squill.exchange.checksum import checksum
 from squill.exchange.codec import decode, encoded_pieces
+from squill.exchange.reservation import Reservation
 from squill.plan.schema import Schema
 
 __all__ = ["MANIFEST", "Run", "SegmentWriter", "read_run", "runs_for"]
@@ -81,12 +82,14 @@ class SegmentWriter:
         self._identity = {"fragment": fragment, "shard": shard, "attempt": attempt}
         self._compression = compression
         self._file: BinaryIO | None = None
+        self._room: Reservation | None = None
         self._offset = 0
         self._segments: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self._bounds: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     def __enter__(self) -> Self:
         self._file = self._part.open("xb")
+        self._room = Reservation(self._file.fileno())
         return self
 
     def outbox(self, channel: int) -> FileOutbox:
@@ -96,9 +99,11 @@ class SegmentWriter:
     def send(self, channel: int, receivers: Sequence[int], batch: Batch) -> int:
         """Add a batch; per receiver they come in sync order. Return how many bytes it is."""
         assert self._file is not None
+        assert self._room is not None
         pieces = encoded_pieces(batch, self._compression)
-        self._file.writelines(pieces)
         size = sum(map(len, pieces))
+        self._room.expect(self._offset + size)
+        self._file.writelines(pieces)
         segment = (self._offset, size, checksum(pieces))
         for receiver in receivers:
             place = (channel, receiver)
@@ -130,12 +135,18 @@ class SegmentWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         assert self._file is not None
+        assert self._room is not None
+        is_whole = False
         try:
-            self._file.close()
+            with self._file:
+                if kind is None:
+                    self._file.flush()
+                    self._room.end(self._offset)
             if kind is None:
                 self._part.rename(self._path)
+                is_whole = True
         finally:
-            if kind is not None:
+            if not is_whole:
                 self._part.unlink(missing_ok=True)
 
 
