@@ -355,7 +355,7 @@ def byte_ranges_of(series: pl.Series) -> tuple[Int64s, Int64s, Uint8s, Uint8s]:
     validity = buffers.range_at(buffers.validity, -(-rows // 8)) if buffers.validity else None
     valid = _bits(validity, offset, size)
     filled = buffers.sizes > 0  # others may be said to lie anywhere
-    begin = min(buffers.views, int(buffers.data[filled].min(initial=buffers.views)))
+    begin = int(buffers.data[filled].min(initial=buffers.views))
     end = int((buffers.data[filled] + buffers.sizes[filled]).max(initial=buffers.views + 16 * rows))
     data = _from_buffer(buffers.range_at(begin, end - begin), _UINT8, 0, end - begin)
     views = _from_buffer(buffers.range_at(buffers.views, 16 * rows), _INT64, 2 * offset, 2 * size)
