@@ -1,7 +1,8 @@
 """What a second core brings: two threads beside one, each in a process of its own with as many Polars threads.
 
 The sum is that of the family `windows`, over a frame in memory. Read from files it has no target: Polars decodes
-parquet on a thread of its own, so that one thread has a second core at work too, a fifth of its time.
+parquet on a thread of its own, so that one thread has a second core at work too, a fifth of its time. The join is read
+from files, which is most of its time; over frames, without a target, it shows what is Squill's own.
 
 Two processes of one thread, which have nothing to do with each other and answer the same query at once, show what the
 machine allows: they share its memory.
@@ -23,11 +24,12 @@ from benchmarks.cluster.hopping import FAMILY
 from benchmarks.harness import Comparison, Experiment, Side
 from benchmarks.peers.asked_process import AskedProcess
 
-__all__ = ["APART", "JOIN", "ONE", "SUM", "SUM_OF_FILES", "TWO", "experiments"]
+__all__ = ["APART", "JOIN", "JOIN_OF_FRAMES", "ONE", "SUM", "SUM_OF_FILES", "TWO", "experiments"]
 
 SUM = "local threads: grouped windowed sum, 1 h / 10 min"
 SUM_OF_FILES = "local threads: that sum, read from files"
 JOIN = "local threads: the join"
+JOIN_OF_FRAMES = "local threads: that join, over frames"
 TWO, ONE, APART = "2 threads", "1 thread", "2 × 1 thread, apart"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,17 +37,20 @@ ROOT = Path(__file__).resolve().parents[2]
 def experiments() -> list[Experiment]:
     sides = {
         query: (_side(TWO, query, cores=2), _side(ONE, query, cores=1), _side(APART, query, cores=1, copies=2))
-        for query in ("sum", "sum of files", "join")
+        for query in ("sum", "sum of files", "join", "join of frames")
     }
     return [
         Comparison(family=FAMILY, name=SUM, data=tables.clicks, sides=sides["sum"]),
         Comparison(family=FAMILY, name=SUM_OF_FILES, data=tables.clicks, sides=sides["sum of files"]),
-        Comparison(
-            family=FAMILY,
-            name=JOIN,
-            data=tables.visits_and_rankings,
-            sides=sides["join"],
-            times=big_data.VISITS_PER_EVENT,
+        *(
+            Comparison(
+                family=FAMILY,
+                name=name,
+                data=tables.visits_and_rankings,
+                sides=sides[query],
+                times=big_data.VISITS_PER_EVENT,
+            )
+            for name, query in ((JOIN, "join"), (JOIN_OF_FRAMES, "join of frames"))
         ),
     ]
 

@@ -22,13 +22,22 @@ class LookupOperator(Operator):
     end edges are all treated alike. A subclass gives `look_up`.
     """
 
-    def __init__(self, node: TwoInputs, table_port: int, columns: Sequence[str]) -> None:
+    def __init__(self, node: TwoInputs, table_port: int) -> None:
         super().__init__(node)
-        self._table_port = table_port
-        kind = SortedTable if can_merge(node) else LookupTable
-        self._table: LookupTable = kind(node, table_port, columns)
         self._waiting: list[Batch] = []
         self._reached = MINUS_INFINITY
+        self._collect(table_port)
+
+    def _collect(self, port: int) -> None:
+        """Make this input the table, which has no row yet."""
+        assert isinstance(self.node, TwoInputs)
+        kind = SortedTable if can_merge(self.node) else LookupTable
+        self._table_port = port
+        self._table: LookupTable = kind(self.node, port, self._columns_kept())
+
+    def _columns_kept(self) -> Sequence[str]:
+        """Return the columns of the table that are needed, beside its keys."""
+        raise NotImplementedError
 
     def demands_on(self, port: int) -> str:
         # One row may become several, so ends by number would name the wrong ones.
@@ -58,11 +67,20 @@ class LookupOperator(Operator):
             self.emit_clock(self._reached)
 
     def save(self) -> OperatorState:
-        waiting = list(self._waiting)
-        return {"clock": self.clock, "table": self._table.save(), "waiting": waiting, "reached": self._reached}
+        return {
+            "clock": self.clock,
+            "table_port": self._table_port,
+            "table": self._table.save(),
+            "waiting": list(self._waiting),
+            "reached": self._reached,
+        }
 
     def load(self, state: OperatorState) -> None:
         self.clock = state["clock"]
+        # Which input is smaller may have changed since; what was collected stays so. States of before do not say.
+        port = state.get("table_port", self._table_port)
+        if port != self._table_port:
+            self._collect(port)
         self._table.load(state["table"])
         self._waiting = list(state["waiting"])
         self._reached = state["reached"]

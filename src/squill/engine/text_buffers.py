@@ -9,6 +9,7 @@ addresses, read in 20 µs.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,7 @@ __all__ = ["TextBuffers"]
 
 Int64s = npt.NDArray[np.int64]
 
-_POINTER = ctypes.sizeof(ctypes.c_void_p)
-# Words of Arrow's two C structures; the second begins behind the first.
+# Words of 8 bytes of Arrow's two C structures; the second begins behind the first.
 _OFFSET, _BUFFER_COUNT, _BUFFERS, _ARRAY_RELEASE, _ARRAY_WORDS = 2, 3, 5, 8, 10
 _SCHEMA_RELEASE, _SCHEMA_WORDS = 7, 9
 # Called with the interpreter's lock: to let it go would take longer.
@@ -45,35 +45,29 @@ class TextBuffers:
     """
 
     def __init__(self, series: pl.Series) -> None:
-        # From here on the two structures are to be released, whatever happens.
-        self._words = np.zeros(_ARRAY_WORDS + _SCHEMA_WORDS, np.int64)
-        array, schema = self._addresses
+        # Arrow's array and its schema; from here on the two are to be released, whatever happens.
+        words = np.zeros(_ARRAY_WORDS + _SCHEMA_WORDS, np.int64)
+        array = words.ctypes.data
+        schema = array + 8 * _ARRAY_WORDS
+        weakref.finalize(self, _release, words, array, schema).atexit = False
         _export(series, array, schema)
-        count = int(self._words[_BUFFER_COUNT])
+        count = int(words[_BUFFER_COUNT])
         # The first two are bits and views; the last one has the sizes of those between.
-        addresses = _int64s_at(int(self._words[_BUFFERS]), count)
-        self.offset = int(self._words[_OFFSET])
+        addresses = _int64s_at(int(words[_BUFFERS]), count)
+        self.offset = int(words[_OFFSET])
         self.validity, self.views = int(addresses[0]), int(addresses[1])
-        self.data = addresses[2:-1].copy()
+        self.data = addresses[2:-1]
         self.sizes = _int64s_at(int(addresses[-1]), count - 3)
-
-    @property
-    def _addresses(self) -> tuple[int, int]:
-        begin = self._words.ctypes.data
-        return begin, begin + _POINTER * _ARRAY_WORDS
 
     def range_at(self, begin: int, size: int) -> pa.Buffer:
         """Return memory that is part of this, and holds on to it."""
         return pa.foreign_buffer(begin, size, self)
 
-    def __del__(self) -> None:
-        array, schema = self._addresses
-        for address, release in (
-            (array, int(self._words[_ARRAY_RELEASE])),
-            (schema, int(self._words[_ARRAY_WORDS + _SCHEMA_RELEASE])),
-        ):
-            if release:
-                _Release(release)(address)
+
+def _release(words: Int64s, array: int, schema: int) -> None:
+    for address, call in ((array, words[_ARRAY_RELEASE]), (schema, words[_ARRAY_WORDS + _SCHEMA_RELEASE])):
+        if call:
+            _Release(int(call))(address)
 
 
 def _export(series: pl.Series, array: int, schema: int) -> None:
@@ -84,6 +78,7 @@ def _export(series: pl.Series, array: int, schema: int) -> None:
 
 
 def _int64s_at(address: int, count: int) -> Int64s:
+    """Return a copy of words in memory."""
     if not count:
         return np.empty(0, np.int64)
-    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_int64)), (count,))
+    return np.frombuffer(pa.foreign_buffer(address, 8 * count), np.int64).copy()

@@ -20,6 +20,8 @@ FROM_BYTES = 8 << 20
 """Shorter files are not worth it."""
 MOST_BYTES = 64 << 20
 """So much is reserved at a time at most, and no more than the file already has: it may end with the next batch."""
+SHARE_OF_FREE = 64
+"""Where free room is not so many times as much, it is left for others to write to."""
 
 Reserve = Callable[[int, int, int, int], int]
 
@@ -38,15 +40,24 @@ class Reservation:
             return
         begin = self._reserved
         end = size + min(size, MOST_BYTES)
-        if self._reserve(self._descriptor, KEEP_SIZE, begin, end - begin) == 0:
-            self._reserved = end
-        else:
+        if SHARE_OF_FREE * (end - begin) > _free_bytes(self._descriptor):
+            return
+        self._reserved = end
+        if self._reserve(self._descriptor, KEEP_SIZE, begin, end - begin):
+            # What had been found by then stays the file's.
+            self.end(os.fstat(self._descriptor).st_size)
             self._reserve = None
 
     def end(self, size: int) -> None:
         """Give back what lies behind the file's `size` bytes, all of which have been written."""
         if self._reserved > size:
             os.ftruncate(self._descriptor, size)
+            self._reserved = 0
+
+
+def _free_bytes(descriptor: int) -> int:
+    system = os.fstatvfs(descriptor)
+    return system.f_bavail * system.f_frsize
 
 
 @cache

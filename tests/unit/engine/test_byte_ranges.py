@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
+
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -98,3 +102,20 @@ def test_buffers_let_go_of_their_column() -> None:
         text = pl.Series([f"text {number} of a column that is let go"]).new_from_index(0, 20_000) + "!"
         byte_ranges_of(text)
     assert resident_bytes() - before < 40 << 20
+
+
+def test_buffers_that_are_held_to_the_end_of_a_process_say_nothing() -> None:
+    code = (
+        "import polars; from squill.engine.columns import byte_ranges_of; KEPT = byte_ranges_of(polars.Series(['a']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+
+
+def test_columns_of_any_number_of_buffers_leave_no_types_behind() -> None:
+    pieces = [pl.Series([f"a text of its own, {number}"]) for number in range(40)]
+    columns = [pl.concat(pieces[:count]).rechunk() for count in range(1, 40)]
+    before = len(ctypes._pointer_type_cache)  # type: ignore[attr-defined]
+    for column in columns:
+        byte_ranges_of(column)
+    assert len(ctypes._pointer_type_cache) == before  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -49,12 +50,39 @@ def test_more_is_reserved_than_asked_for_but_never_more_than_there_is(
         return 0
 
     monkeypatch.setattr(reservation, "_system_call", lambda: noted)
+    monkeypatch.setattr(reservation, "_free_bytes", lambda _: 1 << 40)
     with (tmp_path / "file").open("wb") as file:
         room = Reservation(file.fileno())
         for size in (FROM_BYTES - 1, FROM_BYTES, 2 * FROM_BYTES, 2 * FROM_BYTES + 1, 10 * MOST_BYTES):
             room.expect(size)
     longer = 2 * FROM_BYTES + 1
     assert asked == [(0, 2 * FROM_BYTES), (2 * FROM_BYTES, 2 * longer), (2 * longer, 11 * MOST_BYTES)]
+
+
+def test_what_a_failed_reservation_has_found_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that runs out of room in the middle leaves the file what it had found, for nobody else to use."""
+    found = reservation._system_call()
+    if found is None:
+        pytest.skip("this system reserves nothing")
+
+    def runs_out(descriptor: int, mode: int, begin: int, size: int) -> int:
+        found(descriptor, mode, begin, size // 2)
+        return -1
+
+    monkeypatch.setattr(reservation, "_system_call", lambda: runs_out)
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        room = Reservation(file.fileno())
+        file.write(bytes(1_000))
+        room.expect(FROM_BYTES)
+        state = os.fstat(file.fileno())
+        assert (state.st_size, state.st_blocks * 512 < 1 << 20) == (1_000, True)
+
+
+def test_little_free_room_is_left_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reservation, "_free_bytes", lambda _: 20 * FROM_BYTES)
+    with (tmp_path / "file").open("wb") as file:
+        Reservation(file.fileno()).expect(FROM_BYTES)
+        assert os.fstat(file.fileno()).st_blocks == 0
 
 
 def test_disk_that_is_full_at_the_end_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

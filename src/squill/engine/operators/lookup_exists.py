@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -18,12 +20,17 @@ __all__ = ["LookupExists"]
 class LookupExists(LookupOperator):
     """The right rows are alive always, so a left row passes with its whole lifetime or not at all."""
 
+    node: Exists
+
     def __init__(self, node: Exists) -> None:
-        has_condition = node.matching.where is not None
-        super().__init__(node, RIGHT, shown_columns(node, RIGHT) if has_condition else ())
+        super().__init__(node, RIGHT)
         self._negated = node.negated
         self._left: dict[str, pl.Series] = {}
+        has_condition = node.matching.where is not None
         self._pairs = PairColumns(node, self._left_rows, self._table.columns) if has_condition else None
+
+    def _columns_kept(self) -> Sequence[str]:
+        return shown_columns(self.node, RIGHT) if self.node.matching.where is not None else ()
 
     def _left_rows(self, rows: Array) -> dict[str, pl.Series]:
         return taken(self._left, rows)

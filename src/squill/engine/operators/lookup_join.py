@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from squill.engine.aligned import LEFT
@@ -17,12 +19,20 @@ __all__ = ["LookupJoin"]
 class LookupJoin(LookupOperator):
     """Every streaming row becomes its matches, with its lifetime untouched."""
 
+    node: Join
+
     def __init__(self, node: Join, table_port: int) -> None:
-        super().__init__(node, table_port, shown_columns(node, table_port))
-        self._streamed = shown_columns(node, 1 - table_port)
         self._asking: dict[str, pl.Series] = {}
-        sides = (self._table.columns, self._asked) if table_port == LEFT else (self._asked, self._table.columns)
-        self._pairs = PairColumns(node, *sides)
+        super().__init__(node, table_port)
+
+    def _collect(self, port: int) -> None:
+        super()._collect(port)
+        self._streamed = shown_columns(self.node, 1 - port)
+        sides = (self._table.columns, self._asked) if port == LEFT else (self._asked, self._table.columns)
+        self._pairs = PairColumns(self.node, *sides)
+
+    def _columns_kept(self) -> Sequence[str]:
+        return shown_columns(self.node, self._table_port)
 
     def _asked(self, _rows: Array) -> dict[str, pl.Series]:
         return dict(self._asking)

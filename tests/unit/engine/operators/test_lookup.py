@@ -12,7 +12,9 @@ import pytest
 import squill as sq
 from squill.engine import lookup_table
 from squill.engine.batch import Batch
+from squill.engine.columns import framed
 from squill.engine.compile import compile_plan
+from squill.engine.egress import CollectSink
 from squill.engine.lookup import LookupOperator
 from squill.engine.operator import Operator
 from squill.engine.operators.lookup_exists import LookupExists
@@ -230,6 +232,29 @@ def test_smaller_relation_becomes_the_table() -> None:
         operator = choose_relational(node)
         assert isinstance(operator, LookupJoin)
         assert operator._table_port == (0 if left is small else 1)
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_table_that_was_collected_stays_the_table(is_complete: bool) -> None:
+    """A query that goes on may find the other relation smaller than the one it has collected."""
+    few, many = {"k": [1, 2], "a": [3, 4]}, {"k": [1, 2, 2], "a": [5, 6, 7]}
+    begun, goes_on = (table(**left).join(table(**right), on="k").plan for left, right in [(few, many), (many, few)])
+    asked, asking = (
+        Batch.relational({name: pl.Series(name, side[name]) for name in side}, len(side["k"])) for side in (few, many)
+    )
+    with compile_plan(begun, Sink(begun)) as first, compile_plan(goes_on, sink := CollectSink(goes_on)) as second:
+        (_, left), (_, _) = first.entries
+        left.push(asked)
+        if is_complete:
+            left.advance(INFINITY)
+        second.operators[-1].load(first.operators[-1].save())
+        (_, left), (_, right) = second.entries
+        if not is_complete:
+            left.advance(INFINITY)
+        right.push(asking)
+        right.advance(INFINITY)
+    found = framed(list(Batch.concat(sink.pieces()).columns.values()))
+    assert found.rows() == [(1, 3, 5), (2, 4, 6), (2, 4, 7)]
 
 
 class Sink(Operator):
