@@ -14,8 +14,8 @@ import squill as sq
 # The same examples every time, so that a change is judged by what it changed. SQUILL_RANDOM=1 looks for others.
 # A first example may compile a kernel, and machines have slow minutes: no example is timed.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
-if not os.environ.get("SQUILL_RANDOM"):
-    settings.load_profile("repeatable")
+settings.register_profile("random", deadline=None)
+settings.load_profile("random" if os.environ.get("SQUILL_RANDOM") else "repeatable")
 
 
 @pytest.fixture(scope="session")

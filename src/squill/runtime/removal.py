@@ -33,7 +33,7 @@ def remove_folder(path: Path) -> None:
 class FileRemoval:
     """Removes files beside what goes on; who leaves the context waits for the last of them.
 
-    The system takes 25 ms to let go of the pages of 340 MB, the time in which 700 MB are read.
+    The system takes 25 ms to let go of the pages of 340 MB, as long as it takes to read them.
     """
 
     def __init__(self) -> None:
