@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from squill.plan.build.locations import open_file, read_errors
+from squill.plan.build.unchanged_files import KeptByFile
 from squill.plan.expression_text import conditions_of, deserialise, dump_tree, load_tree
 from squill.plan.expressions import Expression
 from squill.plan.nodes import FileSource
@@ -22,6 +23,8 @@ __all__ = ["RowGroups", "bounds_of_rows", "joined_groups", "row_groups"]
 MIRRORED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 Bools = npt.NDArray[np.bool_]
 Bounds = tuple[int, int] | tuple[str, str]
+KEPT_BYTES = 32 << 20
+"""So much of what files say of themselves is kept, counted as they have written it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,14 @@ def bounds_of_rows(path: str, source: FileSource, column: str) -> list[tuple[ran
     return found
 
 
-def _told_by(path: str) -> tuple[pq.FileMetaData, dict[str, int]] | None:
+Told = tuple[pq.FileMetaData, dict[str, int]] | None
+
+
+def _bytes_told(told: Told) -> int:
+    return 1_024 + (0 if told is None else told[0].serialized_size)
+
+
+def _read_told(path: str) -> Told:
     """Return what a file says at its end, and the place of each column; None where only Polars can read it, or nobody.
 
     Polars then says what is wrong with it, if anything is.
@@ -105,6 +115,9 @@ def _told_by(path: str) -> tuple[pq.FileMetaData, dict[str, int]] | None:
     except read_errors():
         return None
     return metadata, {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+
+
+_told_by = KeptByFile(_read_told, KEPT_BYTES, _bytes_told)
 
 
 def _earliest(chunk: pq.ColumnChunkMetaData) -> int:

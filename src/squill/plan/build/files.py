@@ -6,6 +6,7 @@ import glob
 import io
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import polars as pl
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
 from squill.plan.build.locations import folders_below, matching_files, open_file, read_errors, suffix_of
+from squill.plan.build.unchanged_files import KeptByFile
 from squill.plan.paths import is_local, path_text, unfit_text
 from squill.plan.schema import Schema
 from squill.wording import shortened
@@ -28,6 +30,9 @@ FORMATS = {
 }  # fmt: skip
 TYPED = ("parquet", "ipc")
 """Formats that store types; in the others they are guessed from the first values."""
+
+KEPT_SCHEMAS = 4_096
+"""Of so many files of each format the columns are kept."""
 
 READ_AS: dict[type[pl.DataType], type[pl.DataType]] = {
     **dict.fromkeys((pl.Int8, pl.Int16, pl.UInt8, pl.UInt16), pl.Int64), pl.Decimal: pl.String,
@@ -222,13 +227,23 @@ def unreadable(path: str, file_format: str, error: Exception) -> SourceReadError
 def file_schema(path: str, file_format: str) -> Schema | None:
     """Return the columns of a file; None of a csv file that has not even a first line."""
     try:
-        if file_format in TYPED and not is_local(path):
-            return _arrow_schema(path, file_format)
-        return Schema(scan_files(path, file_format).collect_schema())
+        if file_format not in TYPED:
+            return Schema(scan_files(path, file_format).collect_schema())
+        return _stored_schemas[file_format](path)
     except pl.exceptions.NoDataError:
         return None
     except read_errors() as error:
         raise unreadable(path, file_format, error) from error
+
+
+def _stored_schema(path: str, file_format: str) -> Schema:
+    """Return the columns of a file of a format that stores types."""
+    if is_local(path):
+        return Schema(scan_files(path, file_format).collect_schema())
+    return _arrow_schema(path, file_format)
+
+
+_stored_schemas = {name: KeptByFile(partial(_stored_schema, file_format=name), KEPT_SCHEMAS) for name in TYPED}
 
 
 def _arrow_schema(path: str, file_format: str) -> Schema:
