@@ -14,7 +14,7 @@ from squill.engine.batch import Batch
 from squill.engine.hashing import hash_columns
 from squill.errors import InputError
 from squill.plan.fragments import fragments_of
-from squill.plan.nodes import FileSource
+from squill.plan.nodes import FileSource, Source
 from squill.plan.routing import HashRouting
 from squill.runtime.local import dealing
 from squill.runtime.local.dealing import deals_of
@@ -192,3 +192,20 @@ def test_the_transparent_rewrite_is_balanced_too(cluster: sq.Cluster) -> None:
     run = sharded.run()
     assert largest_share(run, 2) < 0.52
     assert_same_events(run.frame, query.collect())
+
+
+@pytest.mark.parametrize(("kept", "samples"), [(99, dealing.SAMPLES), (5, 1)])
+def test_where_a_filter_keeps_few_rows_no_second_sample_is_looked_at(
+    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, samples: int
+) -> None:
+    skewed(9, 100_000).write_parquet(tmp_path / "a.parquet", row_group_size=10_000)
+    looked_at: list[Source] = []
+
+    def look(sample: Source) -> Iterator[Batch]:
+        looked_at.append(sample)
+        return read_split(sample)
+
+    monkeypatch.setattr(dealing, "read_split", look)
+    some = cluster.scan(tmp_path / "a.parquet").query(lambda s: s.where(sq.col("x") < kept))
+    assert deals_in(some.rekey("k").redistribute()) == (samples > 1)
+    assert len(looked_at) == samples

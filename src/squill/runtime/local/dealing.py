@@ -37,11 +37,12 @@ from squill.runtime.threads import Checkpoint, run_on_threads
 __all__ = ["Claim", "Deals", "deals_of"]
 
 SAMPLES = 2
-SAMPLE_ROWS = 32_768
-"""Of each source so many samples of so many rows are looked at, spread over it."""
+SAMPLE_ROWS = 8_192
+"""Of each source so many samples of so many rows are looked at, spread over it: 16,384 rows of keys that are all alike
+leave shards that differ by a thousandth."""
 
 SIDE_BY_SIDE = 8
-"""So many samples are looked at at once: to read one is to wait, for the file and for Polars, more than to compute."""
+"""So many sources in files are looked at at once."""
 
 FEW_ROWS = 4_096
 """With fewer rows there is nothing to balance."""
@@ -58,18 +59,30 @@ def deals_of(plan: ShardedPlan, splits: Splits) -> Deals:
     if any(map(_is_placed, sources)):
         return {}
     senders = {fragment.number: fragment for fragment in plan.fragments}
-    asked: list[tuple[Claim, int, list[_Look]]] = []
+    looks: list[_Look] = []
     for channel in plan.channels.values():
         routing = channel.routing
         if isinstance(routing, HashRouting) and routing.keys and routing.layout.shards > 1:
-            claim = (routing.keys, routing.layout)
-            asked.append((claim, channel.sender, _looks(senders[channel.sender], claim, splits)))
-    run_on_threads([look.take for _, _, looks in asked for look in looks], SIDE_BY_SIDE)
+            sender, claim = senders[channel.sender], (routing.keys, routing.layout)
+            # State may be large, and a user's function is to see each row once.
+            if sender.reads_row_by_row:
+                looks.append(_Look(sender, claim, splits[sender.number, 0]))
+    _take(looks)
     counts: dict[Claim, list[Counts]] = {}
-    for claim, sender, looks in asked:
-        if looks and (known := _counts(looks, splits[sender, 0])) is not None:
-            counts.setdefault(claim, []).append(known)
+    for look in looks:
+        if (known := look.counts()) is not None:
+            counts.setdefault(look.claim, []).append(known)
     return {claim: even_deal(np.sum(known, axis=0), claim[1].shards) for claim, known in counts.items()}
+
+
+def _take(looks: Sequence[_Look]) -> None:
+    """Look at all samples; files are waited for, and to begin threads takes longer than to look at frames."""
+    from_files = [look.take for look in looks if look.reads_files]
+    for look in looks:
+        if len(from_files) == 1 or not look.reads_files:
+            look.take()
+    if len(from_files) > 1:
+        run_on_threads(from_files, SIDE_BY_SIDE)
 
 
 def _is_placed(source: Source) -> bool:
@@ -78,45 +91,43 @@ def _is_placed(source: Source) -> bool:
 
 
 class _Look:
-    """One sample of what a fragment sends; once taken, `sink` has counted its rows, unless it failed."""
+    """Samples of what a fragment sends; `parts` are all that it reads."""
 
-    def __init__(self, fragment: int, root: Node, claim: Claim, sample: Source) -> None:
-        self.sink = _CountSink(root, claim)
-        self.looked_at = _rows(sample) or 0
-        self.is_whole = False
-        self._fragment = fragment
-        self._sample = sample
+    def __init__(self, fragment: Fragment, claim: Claim, parts: Sequence[Source]) -> None:
+        self.claim = claim
+        # Of files other columns are not even read.
+        self._root = push_projection_into_scan(only(fragment.root, claim[0]))
+        self._fragment = fragment.number
+        self._parts = parts
+        self._samples = [sample for number in range(SAMPLES) if (sample := _sample(parts, number)) is not None]
+        self.reads_files = any(isinstance(sample, FileSource) for sample in self._samples)
+        self._sink = _CountSink(self._root, claim)
+        self._looked_at = 0
+        self._is_whole = False
 
-    def take(self, _: Checkpoint) -> None:
-        work = Work(fragment=self._fragment, shard=0)
+    def take(self, _: Checkpoint | None = None) -> None:
+        """Look at the samples, unless the first show that there is little to see."""
         with suppress(Exception):  # the run meets it again, and says where
-            run_shard(self.sink.node, [BatchInbox(read_split(self._sample))], self.sink, work)
-            self.is_whole = True
+            for taken, sample in enumerate(self._samples, start=1):
+                self._take(sample)
+                if self._sink.rows * SAMPLES < FEW_ROWS * taken:
+                    return
+            self._is_whole = True
 
+    def _take(self, sample: Source) -> None:
+        (source,) = sources_of(self._root)
+        if isinstance(source, FileSource) and isinstance(sample, FileSource):
+            sample = replace(sample, read=source.read)
+        work = Work(fragment=self._fragment, shard=0)
+        run_shard(self._root, [BatchInbox(read_split(sample))], self._sink, work)
+        self._looked_at += _rows(sample) or 0
 
-def _looks(fragment: Fragment, claim: Claim, splits: Splits) -> list[_Look]:
-    # State may be large, and a user's function is to see each row once.
-    if not fragment.reads_row_by_row:
-        return []
-    parts = splits[fragment.number, 0]
-    samples = [sample for number in range(SAMPLES) if (sample := _sample(parts, number)) is not None]
-    if not samples:
-        return []
-    # Of files other columns are not even read.
-    root = push_projection_into_scan(only(fragment.root, claim[0]))
-    (source,) = sources_of(root)
-    if isinstance(source, FileSource):
-        samples = [replace(sample, read=source.read) for sample in samples if isinstance(sample, FileSource)]
-    return [_Look(fragment.number, root, claim, sample) for sample in samples]
-
-
-def _counts(looks: Sequence[_Look], parts: Sequence[Source]) -> Counts | None:
-    """Return about how many rows each bucket is going to have, by the samples of a source of these parts."""
-    if not all(look.is_whole for look in looks) or sum(look.sink.rows for look in looks) < FEW_ROWS:
-        return None
-    looked_at = sum(look.looked_at for look in looks)
-    known: Counts = np.sum([look.sink.counts for look in looks], axis=0)
-    return known * (sum(filter(None, map(_rows, parts))) / looked_at if looked_at else 1.0)
+    def counts(self) -> Counts | None:
+        """Return about how many rows each bucket is going to have; None where too few were seen."""
+        if not self._is_whole or self._sink.rows < FEW_ROWS:
+            return None
+        total = sum(filter(None, map(_rows, self._parts)))
+        return self._sink.counts * (total / self._looked_at if self._looked_at else 1.0)
 
 
 def _sample(parts: Sequence[Source], number: int) -> Source | None:
