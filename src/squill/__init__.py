@@ -4,6 +4,10 @@ A query is written once and gives the same answer in-process, on a Spark cluster
 continuously over live data.
 """
 
+# isort: off
+import squill.polars_memory  # noqa: F401  (before Polars is loaded, which asks once)
+# isort: on
+
 from polars import col
 
 from squill import ci, errors, progress

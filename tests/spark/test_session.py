@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 import squill as sq
 from squill.errors import ClusterError, PlanError
-from squill.runtime.allocation import KEPT_FOR
+from squill.polars_memory import KEPT_FOR
 from squill.runtime.spark import session as session_module
 from squill.runtime.spark.daemon import until_nobody_listens
 from tests.spark.shared import session_of
@@ -138,7 +140,7 @@ def in_a_worker(cluster: sq.Cluster, function: Callable[[], str]) -> str:
 
 @pytest.mark.spark
 def test_polars_keeps_freed_memory_in_workers(spark_cluster: sq.Cluster) -> None:
-    assert in_a_worker(spark_cluster, lambda: os.environ["_RJEM_MALLOC_CONF"]).endswith(KEPT_FOR)
+    assert in_a_worker(spark_cluster, lambda: os.environ["_RJEM_MALLOC_CONF"]).endswith(",".join(KEPT_FOR))
 
 
 @pytest.mark.spark
@@ -180,3 +182,23 @@ daemon.main()
 def test_workers_forked_from_the_daemon_can_use_polars(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FORK], timeout=120, check=False, env=dict(os.environ))
     assert done.returncode == 0
+
+
+def held_below(folder: Path) -> list[str]:
+    """Return the files of a folder that have no name any more and that some process of ours has open."""
+    held: list[str] = []
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # processes end, and some are not ours
+            held.append(str(link.readlink()))
+    return [name for name in held if name.startswith(str(folder)) and name.endswith(" (deleted)")]
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="who has what open is not told")
+def test_workers_let_go_of_the_files_that_they_have_read(spark_cluster: sq.Cluster, spark_folder: Path) -> None:
+    rows = spark_cluster.from_frame({"k": list(range(1_000))}).rekey("k").redistribute()
+    assert rows.query(lambda s: s.where(sq.col("k") < 10)).collect().height == 10
+    until = time.monotonic() + 30
+    while found := held_below(spark_folder):
+        assert time.monotonic() < until, found
+        time.sleep(0.05)

@@ -26,11 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from squill.engine.machine_memory import machine_memory
+from squill.polars_memory import KEEP_ENVIRONMENT_VARIABLE
 
-__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "keep_at_most", "large_array"]
-
-KEEP_ENVIRONMENT_VARIABLE = "SQUILL_KEEP_MEMORY"
-"""Set to 0, freed memory is not kept for later arrays, and allocators are left as they are."""
+__all__ = ["keep_at_most", "large_array"]
 
 LEAST_BYTES = 1 << 20
 """Smaller arrays are the allocator's: it has them at hand."""

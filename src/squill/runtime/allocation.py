@@ -3,9 +3,6 @@
 glibc gives back to the system what is free at the end of a heap, from some megabytes on, and whole heaps of threads.
 Pages for the next arrays then have to be cleared when they are first written to: 110,000 of them in a sum over 10 M
 rows on two threads, at 1 to 3 µs each. With a higher limit, and few heaps, there are 50,000.
-
-Polars has an allocator of its own, which gives back what was free for half a second. It is told otherwise only by the
-environment, before Polars is loaded: so this is for processes that are still to start.
 """
 
 from __future__ import annotations
@@ -14,9 +11,9 @@ import ctypes
 import os
 from functools import cache
 
-from squill.engine.large_arrays import KEEP_ENVIRONMENT_VARIABLE
+from squill.polars_memory import KEEP_ENVIRONMENT_VARIABLE
 
-__all__ = ["KEEP_ENVIRONMENT_VARIABLE", "KEPT", "KEPT_FOR", "POLARS_OWN", "keep_freed_memory", "keeping_environment"]
+__all__ = ["KEPT", "keep_freed_memory"]
 
 # Of malloc.h: from which size on an array is given pages of its own, how much that is free at the end of the heap is
 # kept, and how many heaps there are.
@@ -25,11 +22,6 @@ OWN_PAGES = 32 << 20  # what the limit grows to by itself, and the highest that 
 KEPT = 256 << 20
 HEAPS = 2
 
-POLARS_ALLOCATOR = "_RJEM_MALLOC_CONF"
-POLARS_OWN = ("dirty_decay_ms:500", "muzzy_decay_ms:1000")
-"""What Polars writes there when it is imported, before what it finds."""
-KEPT_FOR = "dirty_decay_ms:10000,muzzy_decay_ms:-1"
-
 
 @cache
 def keep_freed_memory() -> bool:
@@ -37,7 +29,7 @@ def keep_freed_memory() -> bool:
 
     Up to 256 MB that are free stay with the process.
     """
-    if _is_left_alone():
+    if os.environ.get(KEEP_ENVIRONMENT_VARIABLE) == "0":
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -47,18 +39,3 @@ def keep_freed_memory() -> bool:
         mallopt(what, value) == 1
         for what, value in ((M_MMAP_THRESHOLD, OWN_PAGES), (M_TRIM_THRESHOLD, KEPT), (M_ARENA_MAX, HEAPS))
     )
-
-
-def keeping_environment() -> dict[str, str]:
-    """Return what a process is to be started with so that Polars keeps freed memory for ten seconds.
-
-    What somebody has said of it themselves comes last, which is what counts.
-    """
-    if _is_left_alone():
-        return {}
-    said = [item for item in os.environ.get(POLARS_ALLOCATOR, "").split(",") if item and item not in POLARS_OWN]
-    return {POLARS_ALLOCATOR: ",".join([KEPT_FOR, *said])}
-
-
-def _is_left_alone() -> bool:
-    return os.environ.get(KEEP_ENVIRONMENT_VARIABLE) == "0"

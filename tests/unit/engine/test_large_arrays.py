@@ -15,7 +15,8 @@ import pytest
 from squill.engine import large_arrays
 from squill.engine.buffers import trimmed
 from squill.engine.columns import series_from
-from squill.engine.large_arrays import KEEP_ENVIRONMENT_VARIABLE, LEAST_BYTES, Pool, large_array
+from squill.engine.large_arrays import LEAST_BYTES, Pool, large_array
+from squill.polars_memory import KEEP_ENVIRONMENT_VARIABLE
 
 MEGABYTE = 1 << 20
 

@@ -22,7 +22,7 @@ from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import COMPRESSIONS
 from squill.plan.paths import written_path
 from squill.plan.routing import CHANNELS
-from squill.runtime.allocation import keeping_environment
+from squill.polars_memory import keeping_environment
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.shipping import ship_package
