@@ -39,6 +39,7 @@ from squill.runtime.report import Work
 from squill.runtime.run_folder import StoredSplit
 from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.spark.carried import carrying
+from squill.runtime.spark.held_files import HeldFiles
 from squill.runtime.spark.jobs import filler
 
 __all__ = [
@@ -92,6 +93,7 @@ class StageJob:
     def run(self, machine: int, attempt: int) -> list[dict[str, Any]]:
         """Run the shards of a machine; return what they tell the driver."""
         layout = self.stage.layout
+        held = HeldFiles()
 
         @contextmanager
         def open_ports(fragment: Fragment, shard: int) -> Iterator[Ports]:
@@ -99,7 +101,7 @@ class StageJob:
             identity = {"fragment": fragment.number, "shard": shard, "attempt": attempt}
             try:
                 with SegmentWriter(path, **identity, compression=self.compression) as writer:
-                    yield TaskPorts(self, fragment, shard, writer)
+                    yield TaskPorts(self, fragment, shard, writer, held)
             except Halted:
                 raise
             except Exception as error:
@@ -117,7 +119,10 @@ class StageJob:
             attempt=attempt,
             cores=len(shards),
         )
-        reports: list[Report] = work.run(open_ports)
+        try:
+            reports: list[Report] = work.run(open_ports)
+        finally:
+            held.close_later()
         return [line for report, done in zip(reports, work.works, strict=True) for line in report.lines(done)]
 
     def hosts(self, machine: int) -> list[str]:
@@ -172,7 +177,8 @@ class WaveJob:
 class TaskPorts:
     """A shard's files: what it reads, and the one it writes."""
 
-    def __init__(self, job: StageJob, fragment: Fragment, shard: int, writer: SegmentWriter) -> None:
+    def __init__(self, job: StageJob, fragment: Fragment, shard: int, writer: SegmentWriter, held: HeldFiles) -> None:
+        self._held = held
         self._job = job
         self._fragment = fragment
         self._shard = shard
@@ -182,6 +188,8 @@ class TaskPorts:
         source = sources_of(self._fragment.root)[leaf]
         if isinstance(source, ShardInput):
             runs = runs_for(source.channel, self._shard, self._job.inboxes[source.channel])
+            for run in runs:
+                self._held.hold(run.path)
             return BatchInbox(merge_runs([read_run(run, source.schema) for run in runs]))
         split, path = self._job.splits[self._fragment.number, leaf][self._shard]
         if path is not None:
