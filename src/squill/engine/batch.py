@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from squill.engine.columns import joined, read_only, taken
-from squill.engine.kernels.gather import words_at
+from squill.engine.columns import joined, placed, read_only, taken
+from squill.engine.kernels.gather import words_at, words_to
 from squill.engine.large_arrays import large_array
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -86,6 +86,13 @@ def _words_at(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[A
     taken_words = large_array(len(rows), values.dtype)
     words_at(read_only(values), rows, taken_words)
     return taken_words
+
+
+def _words_to(values: npt.NDArray[Any], places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values where they are placed."""
+    placed_words = large_array(len(places), values.dtype)
+    words_to(read_only(values), read_only(places), placed_words)
+    return placed_words
 
 
 class Batch:
@@ -215,6 +222,20 @@ class Batch:
         if self.hash is not None:
             chosen.hash = self.hash[0], _words_at(self.hash[1], rows)
         return chosen
+
+    def placed(self, places: npt.NDArray[Any]) -> Batch:
+        """Return the rows, without their numbers, where they are placed; there are as many places, each given once."""
+        columns = placed(self.columns, places)
+        if self.is_timeless:
+            moved = Batch.relational(columns, len(places))
+        else:
+            other = self._other if isinstance(self._other, int) else _words_to(self._other, places)
+            moved = Batch(
+                self._sync if isinstance(self._sync, Instant) else _words_to(self._sync, places), other, columns
+            )
+        if self.hash is not None:
+            moved.hash = self.hash[0], _words_to(self.hash[1], places)
+        return moved
 
     def _ids_at(self, rows: npt.NDArray[Any]) -> Int64s | None:
         if isinstance(self.ids, range):

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from squill.engine.kernels.gather import words_at
+from squill.engine.kernels.gather import rows_by_place, words_at, words_to
 from squill.engine.kernels.views import view_ranges
 from squill.engine.large_arrays import large_array
 from squill.engine.quick_series import quick_series, taken_rows
@@ -43,6 +43,7 @@ __all__ = [
     "has_parameters",
     "is_plain",
     "joined",
+    "placed",
     "read_only",
     "series_from",
     "series_from_bytes",
@@ -503,6 +504,31 @@ def _taken_words(series: pl.Series, rows: Array) -> pl.Series:
     word = np.dtype(f"u{values.dtype.itemsize}")
     out = large_array(len(rows), word)
     words_at(read_only(values.view(word)), read_only(rows), out)
+    return series_from(series.name, out.view(values.dtype), None, series.dtype)
+
+
+def placed(columns: Mapping[str, pl.Series], places: Array) -> dict[str, pl.Series]:
+    """Return the rows of each column where they are placed; there are as many places, each given once.
+
+    Examples
+    --------
+    >>> placed({"x": pl.Series("x", ["a", "b", "c"])}, np.array([1, 2, 0], np.uint32))["x"].to_list()
+    ['c', 'a', 'b']
+    """
+    plain = {name for name, series in columns.items() if len(places) > _FEW and is_plain(series)}
+    others: dict[str, pl.Series] = {}
+    if len(plain) < len(columns):
+        rows = large_array(len(places), np.uint32)
+        rows_by_place(read_only(places), rows)
+        others = taken({name: series for name, series in columns.items() if name not in plain}, rows)
+    return {name: _placed_words(series, places) if name in plain else others[name] for name, series in columns.items()}
+
+
+def _placed_words(series: pl.Series, places: Array) -> pl.Series:
+    values = values_of(series)
+    word = np.dtype(f"u{values.dtype.itemsize}")
+    out = large_array(len(places), word)
+    words_to(read_only(values.view(word)), read_only(places), out)
     return series_from(series.name, out.view(values.dtype), None, series.dtype)
 
 

@@ -20,7 +20,7 @@ from squill.engine.large_arrays import large_array
 from squill.engine.operator import OperatorState
 from squill.errors import InputError, InternalError, UserFunctionError
 from squill.exchange.deal import Deal, plain_deal
-from squill.exchange.kernels.partition import order_by_lane, partition_rows
+from squill.exchange.kernels.partition import order_by_lane, place_by_lane
 from squill.plan.node import Node
 from squill.plan.routing import (
     FLAT,
@@ -117,17 +117,15 @@ class HashRouter(Router):
         known = batch.hash_of(self._keys)
         hashes = hash_columns(columns) if known is None else known
         begin = np.zeros(len(self.lanes) + 1, np.int64)
-        order = large_array(len(batch), np.uint32)
-        scratch = large_array(len(batch), np.int32)
-        partition_rows(hashes, self._lane_of, scratch, begin, order)
+        places = large_array(len(batch), np.uint32)
+        place_by_lane(hashes, self._lane_of, begin, places)
         if not is_hashed_fast(columns):
             batch = batch.with_columns(batch.columns)
             batch.hash = self._keys, hashes
-        yield from _pieces(batch, order, begin)
+        yield from _pieces(batch.placed(places), begin)
 
 
-def _pieces(batch: Batch, order: np.ndarray[Any, Any], begin: Int64s) -> Iterator[tuple[int, Batch]]:
-    in_order = batch.take(order)
+def _pieces(in_order: Batch, begin: Int64s) -> Iterator[tuple[int, Batch]]:
     for lane in range(len(begin) - 1):
         low, high = int(begin[lane]), int(begin[lane + 1])
         if high > low:
@@ -217,7 +215,7 @@ class MulticastRouter(Router):
         begin = np.zeros(len(self.lanes) + 1, np.int64)
         order = np.empty(len(rows), np.uint32)
         order_by_lane(rows, lanes, begin, order)
-        yield from _pieces(batch, order, begin)
+        yield from _pieces(batch.take(order), begin)
 
     def _pairs(self, batch: Batch) -> tuple[Int64s, Int64s]:
         """Return (row, shard) for every copy of a row that is to be sent, in the order of the rows; all exist."""

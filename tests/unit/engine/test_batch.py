@@ -27,6 +27,22 @@ def test_rows_are_taken_by_numbers_of_any_width(kind: type[Any], duration: int |
     assert list(found.ids) == [107, 100, 107]
 
 
+@pytest.mark.parametrize("ends", ["a duration", "their own"])
+@pytest.mark.parametrize("times", ["one", "many", "none"])
+def test_rows_are_placed_with_their_times(ends: str, times: str) -> None:
+    sync = np.full(4, 10) if times == "one" else np.arange(10, 14)
+    columns = {"x": pl.Series("x", range(4))}
+    other = 5 if ends == "a duration" else sync + np.arange(1, 5)
+    given = Batch(Instant(10, 4) if times == "one" else sync, other, columns)
+    batch = Batch.relational(columns, 4) if times == "none" else given
+    rows = np.array([3, 0, 2, 1])
+    found = batch.placed(np.argsort(rows).astype(np.uint32))
+    assert found.columns["x"].to_list() == rows.tolist()
+    assert found.sync.tolist() == batch.sync[rows].tolist()
+    assert found.other.tolist() == batch.other[rows].tolist()
+    assert found.is_timeless == batch.is_timeless
+
+
 def hashed(*keys: str) -> Batch:
     column = pl.Series("k", keys)
     batch = Batch(np.arange(len(keys)), 1, {"k": column, "x": pl.Series("x", range(len(keys)))})
@@ -44,6 +60,7 @@ def test_the_hash_of_a_key_stays_with_its_rows(is_timeless: bool) -> None:
     found = [
         batch.slice(1, 3),
         batch.take(np.array([3, 1], np.uint32)),
+        batch.placed(np.array([2, 0, 3, 1], np.uint32)),
         batch.filter(np.array([True, False, True, True])),
         Batch.concat([batch, batch.slice(2, 4)]),
         batch.with_columns({"k": batch.columns["k"], "y": pl.Series("y", range(4))}),

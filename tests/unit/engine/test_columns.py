@@ -17,6 +17,7 @@ from squill.engine.columns import (
     as_int64,
     bytes_of,
     decimal_limbs,
+    placed,
     read_only,
     series_from,
     series_from_bytes,
@@ -278,8 +279,7 @@ def test_freezing_makes_strided_arrays_contiguous() -> None:
     assert read_only(np.arange(10)[::2]).flags.c_contiguous
 
 
-@pytest.mark.parametrize("kind", [np.uint32, np.int64])
-def test_many_rows_are_taken_of_columns_of_every_type(kind: type[np.integer[Any]]) -> None:
+def of_every_type() -> dict[str, pl.Series]:
     numbers = pl.Series(np.arange(5_000) % 97)
     columns = {
         "int8": numbers.cast(pl.Int8),
@@ -294,7 +294,25 @@ def test_many_rows_are_taken_of_columns_of_every_type(kind: type[np.integer[Any]
         "gaps": numbers.replace({5: None}),
         "pieces": pl.concat([numbers[:2_000], numbers[2_000:]], rechunk=False),
     }
+    return {name: series.alias(name) for name, series in columns.items()}
+
+
+@pytest.mark.parametrize("kind", [np.uint32, np.int64])
+def test_many_rows_are_taken_of_columns_of_every_type(kind: type[np.integer[Any]]) -> None:
+    columns = of_every_type()
     rows = np.random.default_rng(1).integers(0, 5_000, 3_000).astype(kind)
-    found = taken({name: series.alias(name) for name, series in columns.items()}, rows)
+    found = taken(columns, rows)
     for name, series in columns.items():
-        assert_series_equal(found[name], series.alias(name).gather(rows))
+        assert_series_equal(found[name], series.gather(rows))
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 5_000])
+def test_rows_of_columns_of_every_type_are_placed(size: int) -> None:
+    columns = {name: series.head(size) for name, series in of_every_type().items()}
+    rows = np.random.default_rng(size).permutation(size)
+    places = np.empty(size, np.uint32)
+    places[rows] = np.arange(size)
+    found = placed(columns, places)
+    assert list(found) == list(columns)
+    for name, series in columns.items():
+        assert_series_equal(found[name], series.gather(rows))

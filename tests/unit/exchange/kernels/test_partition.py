@@ -3,20 +3,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from squill.exchange.kernels.partition import order_by_lane, partition_rows
+from squill.exchange.kernels.partition import order_by_lane, place_by_lane
 
 
 @pytest.mark.parametrize(
     ("shards", "divisor", "modulus"), [(1, 1, 1), (2, 1, 2), (3, 1, 3), (64, 8, 8), (64, 1, 8), (1_000, 1, 1_000)]
 )
 @pytest.mark.parametrize("rows", [0, 1, 500])
-def test_rows_are_ordered_by_lane_and_then_as_they_were(rows: int, shards: int, divisor: int, modulus: int) -> None:
+def test_rows_are_placed_by_lane_and_then_as_they_were(rows: int, shards: int, divisor: int, modulus: int) -> None:
     hashes = np.random.default_rng(rows).integers(0, 2**64, rows, np.uint64)
-    begin, order = np.zeros(modulus + 1, np.int64), np.empty(rows, np.uint32)
+    begin, places = np.zeros(modulus + 1, np.int64), np.empty(rows, np.uint32)
     lane_of = (np.arange(shards) // divisor % modulus).astype(np.int32)
-    partition_rows(hashes, lane_of, np.empty(rows, np.int32), begin, order)
+    place_by_lane(hashes, lane_of, begin, places)
     lanes = hashes % np.uint64(shards) // np.uint64(divisor) % np.uint64(modulus)
-    assert order.tolist() == np.argsort(lanes, kind="stable").tolist()
+    assert np.argsort(places).tolist() == np.argsort(lanes, kind="stable").tolist()
+    assert sorted(places.tolist()) == list(range(rows))
     assert begin.tolist() == np.searchsorted(np.sort(lanes), np.arange(modulus + 1)).tolist()
 
 
