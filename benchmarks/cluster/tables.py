@@ -17,7 +17,7 @@ import polars as pl
 
 from benchmarks import data
 
-__all__ = ["FILES", "WIDE_COLUMNS", "cached", "clicks", "visits_and_rankings", "wide"]
+__all__ = ["FILES", "WIDE_COLUMNS", "cached", "clicks", "clicks_and_sessions", "visits_and_rankings", "wide"]
 
 FILES = 8
 ADDRESS_PARTS = (48, 42, 33, 75)
@@ -25,6 +25,8 @@ VISITS_PER_PAGE = 8
 YEAR_BEGINS, YEAR_DAYS = date(2000, 1, 1), 366
 AGENTS, WORDS = 2_000, 20_000
 WIDE_COLUMNS = 8
+CLICKS_PER_USER, CLICKS_PER_SESSION = 32, 5
+SESSION_HOURS = 12
 ShareOf = Callable[[int], pl.DataFrame]
 
 
@@ -49,6 +51,28 @@ def visits_and_rankings(n: int) -> Path:
         _write(folder / "visits", lambda share: _visits(share, n * (share + 1) // FILES - n * share // FILES, pages))
 
     return cached(f"visits-{n}", make)
+
+
+def clicks_and_sessions(n: int) -> Path:
+    """Return a folder with n clicks of a month in `clicks`, and half days of their users in `sessions`.
+
+    Users are as frequent as each other; one click in ten is within a session of its user.
+    """
+
+    def made(rows: int, seed: int) -> pl.DataFrame:
+        rng = np.random.default_rng([2020, seed])
+        ticks = np.sort(rng.integers(0, 30 * 86_400 * 1_000_000, rows)).astype("datetime64[us]")
+        users = rng.integers(0, max(n // CLICKS_PER_USER, 1), rows)
+        return pl.DataFrame({"ts": ticks, "user": users, "x": rng.random(rows)})
+
+    def make(folder: Path) -> None:
+        sessions = made(n // CLICKS_PER_SESSION, 1).rename({"x": "y"})
+        made(n, 0).write_parquet(folder / "clicks.parquet")
+        sessions.with_columns(end=pl.col("ts") + pl.duration(hours=SESSION_HOURS)).write_parquet(
+            folder / "sessions.parquet"
+        )
+
+    return cached(f"sessions-{n}", make)
 
 
 def wide(n: int) -> Path:

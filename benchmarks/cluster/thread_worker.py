@@ -23,12 +23,22 @@ def _summed(clicks: sq.ShardedStream) -> sq.ShardedStream:
     return placed.query(lambda user: user.hopping_window("1h", "10m").aggregate(s=sq.sum("x")))
 
 
+def _within_sessions(clicks: sq.ShardedStream, sessions: sq.ShardedStream) -> sq.ShardedStream:
+    placed, others = (stream.rekey("user").redistribute() for stream in (clicks, sessions))
+    return placed.query(others, lambda click, session: click.join(session))
+
+
 def _query(name: str, cluster: sq.Cluster, folder: Path) -> Callable[[], pl.DataFrame]:
     if name == "sum":
         frame = pl.read_parquet(folder / "*.parquet", columns=["ts", "user", "x"]).rechunk()
         return lambda: _summed(cluster.from_frame(frame, start="ts")).collect()
     if name == "sum of files":
         return lambda: _summed(*hopping.opened(cluster, folder)).collect()
+    if name == "join of intervals":
+        clicks, sessions = (pl.read_parquet(folder / f"{table}.parquet").rechunk() for table in ("clicks", "sessions"))
+        return lambda: _within_sessions(
+            cluster.from_frame(clicks, start="ts"), cluster.from_frame(sessions, start="ts", end="end")
+        ).collect()
     if name == "join":
         return lambda: big_data.joined(*big_data.opened(cluster, folder)).collect()
     visits, rankings = (

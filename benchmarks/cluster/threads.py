@@ -1,8 +1,9 @@
 """What a second core brings: two threads beside one, each in a process of its own with as many Polars threads.
 
 The sum is that of the family `windows`, over a frame in memory. Read from files it has no target: Polars decodes
-parquet on a thread of its own, so that one thread has a second core at work too, a fifth of its time. The join is read
-from files, which is most of its time; over frames, without a target, it shows what is Squill's own.
+parquet on a thread of its own, so that one thread has a second core at work too, a fifth of its time. There are two
+joins: one of clicks with the sessions that they fall into, over frames; and one of relations that are read from files,
+which is most of its time. Over frames, without a target, that one shows what is Squill's own.
 
 Two processes of one thread, which have nothing to do with each other and answer the same query at once, show what the
 machine allows: they share its memory.
@@ -24,11 +25,12 @@ from benchmarks.cluster.hopping import FAMILY
 from benchmarks.harness import Comparison, Experiment, Side
 from benchmarks.peers.asked_process import AskedProcess
 
-__all__ = ["APART", "JOIN", "JOIN_OF_FRAMES", "ONE", "SUM", "SUM_OF_FILES", "TWO", "experiments"]
+__all__ = ["APART", "INTERVALS", "JOIN", "JOIN_OF_FRAMES", "ONE", "SUM", "SUM_OF_FILES", "TWO", "experiments"]
 
 SUM = "local threads: grouped windowed sum, 1 h / 10 min"
 SUM_OF_FILES = "local threads: that sum, read from files"
-JOIN = "local threads: the join"
+INTERVALS = "local threads: join of clicks with sessions"
+JOIN = "local threads: the join of the Big Data Benchmark"
 JOIN_OF_FRAMES = "local threads: that join, over frames"
 TWO, ONE, APART = "2 threads", "1 thread", "2 × 1 thread, apart"
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,11 +39,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def experiments() -> list[Experiment]:
     sides = {
         query: (_side(TWO, query, cores=2), _side(ONE, query, cores=1), _side(APART, query, cores=1, copies=2))
-        for query in ("sum", "sum of files", "join", "join of frames")
+        for query in ("sum", "sum of files", "join of intervals", "join", "join of frames")
     }
     return [
         Comparison(family=FAMILY, name=SUM, data=tables.clicks, sides=sides["sum"]),
         Comparison(family=FAMILY, name=SUM_OF_FILES, data=tables.clicks, sides=sides["sum of files"]),
+        Comparison(family=FAMILY, name=INTERVALS, data=tables.clicks_and_sessions, sides=sides["join of intervals"]),
         *(
             Comparison(
                 family=FAMILY,
