@@ -194,9 +194,22 @@ def test_the_transparent_rewrite_is_balanced_too(cluster: sq.Cluster) -> None:
     assert_same_events(run.frame, query.collect())
 
 
-@pytest.mark.parametrize(("kept", "samples"), [(99, dealing.SAMPLES), (5, 1)])
+@pytest.mark.parametrize(
+    ("condition", "samples", "deals"),
+    [
+        (sq.col("x") < 99, dealing.SAMPLES, 1),
+        (sq.col("x") < 5, 1, 0),
+        (sq.col("x") + 1 < 0, dealing.SAMPLES, 0),
+        (sq.col("t") > 50_000, dealing.SAMPLES, 1),  # the later half of the file
+    ],
+)
 def test_where_a_filter_keeps_few_rows_no_second_sample_is_looked_at(
-    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, samples: int
+    cluster: sq.Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    condition: pl.Expr,
+    samples: int,
+    deals: int,
 ) -> None:
     skewed(9, 100_000).write_parquet(tmp_path / "a.parquet", row_group_size=10_000)
     looked_at: list[Source] = []
@@ -206,6 +219,6 @@ def test_where_a_filter_keeps_few_rows_no_second_sample_is_looked_at(
         return read_split(sample)
 
     monkeypatch.setattr(dealing, "read_split", look)
-    some = cluster.scan(tmp_path / "a.parquet").query(lambda s: s.where(sq.col("x") < kept))
-    assert deals_in(some.rekey("k").redistribute()) == (samples > 1)
+    some = cluster.scan(tmp_path / "a.parquet").query(lambda s: s.where(condition))
+    assert deals_in(some.rekey("k").redistribute()) == deals
     assert len(looked_at) == samples

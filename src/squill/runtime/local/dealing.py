@@ -106,11 +106,11 @@ class _Look:
         self._is_whole = False
 
     def take(self, _: Checkpoint | None = None) -> None:
-        """Look at the samples, unless the first show that there is little to see."""
+        """Look at the samples, unless the first show that there is little to see; nothing may be by their place."""
         with suppress(Exception):  # the run meets it again, and says where
             for taken, sample in enumerate(self._samples, start=1):
                 self._take(sample)
-                if self._sink.rows * SAMPLES < FEW_ROWS * taken:
+                if 0 < self._sink.rows * SAMPLES < FEW_ROWS * taken:
                     return
             self._is_whole = True
 
