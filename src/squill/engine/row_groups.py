@@ -101,7 +101,7 @@ Told = tuple[pq.FileMetaData, dict[str, int]] | None
 
 
 def _bytes_told(told: Told) -> int:
-    return 1_024 + (0 if told is None else told[0].serialized_size)
+    return 0 if told is None else told[0].serialized_size
 
 
 def _read_told(path: str) -> Told:

@@ -129,6 +129,13 @@ def test_a_file_that_is_gone_is_not_there(tmp_path: Path) -> None:
         reader(path)
 
 
+def test_that_nothing_was_found_is_not_kept(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", "one")
+    answers = iter([None, "one", "two"])
+    kept: KeptByFile[str | None] = KeptByFile(lambda _: next(answers), 100)
+    assert [kept(str(path)) for _ in range(3)] == [None, "one", "one"]
+
+
 def test_threads_may_ask_at_once(tmp_path: Path) -> None:
     reader = Reader(room=20)
     paths = [written(tmp_path / f"{number}", f"{number}" * 4) for number in range(10, 20)]

@@ -28,7 +28,7 @@ SETTLED = 3.0
 
 
 class KeptByFile(Generic[T]):
-    """A function of a file's path that reads no file twice; of files that are not local nothing is kept.
+    """A function of a file's path that reads no file twice; of files that are not local nothing is kept, nor is None.
 
     ``room``    what is kept weighs no more than this together; what was not asked for longest is forgotten first.
     ``weight``  of what was read of one file.
@@ -61,8 +61,8 @@ class KeptByFile(Generic[T]):
                 self._known.move_to_end(name)
                 return known[1]
         found = self._read(path)
-        # Who changes the file meanwhile changes its version too.
-        if _version(path) == version:
+        # Who changes the file meanwhile changes its version too. None may be for a reason that passes.
+        if found is not None and _version(path) == version:
             self._keep(name, version, found)
         return found
 
