@@ -122,7 +122,8 @@ class StageJob:
         try:
             reports: list[Report] = work.run(open_ports)
         finally:
-            held.close_later()
+            if held.are_open:
+                held.close_later()
         return [line for report, done in zip(reports, work.works, strict=True) for line in report.lines(done)]
 
     def hosts(self, machine: int) -> list[str]:
