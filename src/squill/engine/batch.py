@@ -230,9 +230,8 @@ class Batch:
             moved = Batch.relational(columns, len(places))
         else:
             other = self._other if isinstance(self._other, int) else _words_to(self._other, places)
-            moved = Batch(
-                self._sync if isinstance(self._sync, Instant) else _words_to(self._sync, places), other, columns
-            )
+            sync = self._sync if isinstance(self._sync, Instant) else _words_to(self._sync, places)
+            moved = Batch(sync, other, columns)
         if self.hash is not None:
             moved.hash = self.hash[0], _words_to(self.hash[1], places)
         return moved

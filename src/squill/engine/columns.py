@@ -16,7 +16,7 @@ per row for where Polars has their bytes, 12 ns to put these in a row).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -487,7 +487,7 @@ def taken(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]
     index = series_from("", rows, None, _INDEX)
     has_many = len(rows) > _FEW
     return {
-        name: _taken_words(series, rows) if has_many and is_plain(series) else taken_rows(series, index)
+        name: _moved_words(series, rows, words_at) if has_many and is_plain(series) else taken_rows(series, index)
         for name, series in columns.items()
     }
 
@@ -498,12 +498,15 @@ def is_plain(series: pl.Series) -> bool:
     return dtype in _PHYSICAL and dtype is not pl.Boolean and series.null_count() == 0 and series.n_chunks() == 1
 
 
-def _taken_words(series: pl.Series, rows: Array) -> pl.Series:
-    """Return the given rows, in half the time that Polars takes, which asks of every row whether it is there."""
+def _moved_words(series: pl.Series, numbers: Array, move: Callable[[Array, Array, Array], None]) -> pl.Series:
+    """Return the rows that the numbers name (`words_at`), or all rows at the places that they are (`words_to`).
+
+    Polars takes twice as long, since it asks of every row whether it is there.
+    """
     values = values_of(series)
     word = np.dtype(f"u{values.dtype.itemsize}")
-    out = large_array(len(rows), word)
-    words_at(read_only(values.view(word)), read_only(rows), out)
+    out = large_array(len(numbers), word)
+    move(read_only(values.view(word)), read_only(numbers), out)
     return series_from(series.name, out.view(values.dtype), None, series.dtype)
 
 
@@ -521,15 +524,10 @@ def placed(columns: Mapping[str, pl.Series], places: Array) -> dict[str, pl.Seri
         rows = large_array(len(places), np.uint32)
         rows_by_place(read_only(places), rows)
         others = taken({name: series for name, series in columns.items() if name not in plain}, rows)
-    return {name: _placed_words(series, places) if name in plain else others[name] for name, series in columns.items()}
-
-
-def _placed_words(series: pl.Series, places: Array) -> pl.Series:
-    values = values_of(series)
-    word = np.dtype(f"u{values.dtype.itemsize}")
-    out = large_array(len(places), word)
-    words_to(read_only(values.view(word)), read_only(places), out)
-    return series_from(series.name, out.view(values.dtype), None, series.dtype)
+    return {
+        name: _moved_words(series, places, words_to) if name in plain else others[name]
+        for name, series in columns.items()
+    }
 
 
 def taken_or_null(columns: Mapping[str, pl.Series], rows: Array) -> dict[str, pl.Series]:
