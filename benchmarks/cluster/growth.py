@@ -1,4 +1,5 @@
-"""Whether twice the data takes twice the time: the hopping count over once, twice and four times the events.
+"""Whether twice the data takes twice the time: the hopping count over ten times the events, and half, a quarter and an
+eighth of these.
 
 The users are the same in all sizes: more of them would be another query, with a larger state.
 """
@@ -17,7 +18,7 @@ from benchmarks.hopping import Hopping
 __all__ = ["NAME", "experiments", "of_doubling"]
 
 NAME = "hopping count of more and more events"
-TIMES = (1, 2, 4)
+TIMES, PARTS = 10, (8, 4, 2, 1)
 QUERY = Hopping(size=timedelta(days=7), hop=timedelta(hours=1), key="user")
 SIDE = squill_plan("squill", hopping.opened, lambda clicks: hopping.counts(clicks, QUERY))
 
@@ -33,14 +34,14 @@ class Growth:
         """The hopping count is checked where it is compared."""
 
     def measure(self, settings: Settings) -> Outcome:
-        sizes = [settings.events * times for times in TIMES]
+        sizes = [settings.events * TIMES // part for part in PARTS]
         runs = [SIDE.prepare(tables.clicks(size, data.USERS)) for size in sizes]
         for run in runs:
             run()
         rounds = [[timed(run) for run in runs] for _ in range(settings.runs)]
         measured = tuple(
-            Measured(name=f"{times} ×", values=values, events=size)
-            for times, size, values in zip(TIMES, sizes, zip(*rounds, strict=True), strict=True)
+            Measured(name=f"1 / {part}", values=values, events=size)
+            for part, size, values in zip(PARTS, sizes, zip(*rounds, strict=True), strict=True)
         )
         return Outcome(family=self.family, name=self.name, measured=measured)
 

@@ -21,9 +21,9 @@ from squill.stream import Stream
 from tests.early_answers import assert_answers, expected_answers
 from tests.unit.plan.test_past_steps import assigned, most_state, planned
 
-ORDERS = 240
+ORDERS, ORDERS_PER_STEP = 120, 5
 CHANCE = random.Random(11)
-STEP_OF = [order // 10 for order in range(ORDERS)]
+STEP_OF = [order // ORDERS_PER_STEP for order in range(ORDERS)]
 CUSTOMER_OF = [CHANCE.randrange(30) for _ in range(ORDERS)]
 OF = [CHANCE.randrange(ORDERS) for _ in range(3 * ORDERS)]
 CUSTOMERS = sq.from_frame({"customer": range(30), "segment": [n % 3 for n in range(30)]}, name="customers")
@@ -97,8 +97,8 @@ def test_rows_held_do_not_grow_with_the_number_of_steps(monkeypatch: pytest.Monk
         }
         return most_state(forget_past_steps(planned(query, given)))
 
-    assert held(24, together=True) < 1.5 * held(6, together=True) < 150
-    assert held(24, together=False) > 3 * held(6, together=False) > 600
+    assert held(24, together=True) < 1.5 * held(6, together=True) < 120
+    assert held(24, together=False) > 3 * held(6, together=False) > 300
 
 
 def test_joins_look_at_one_step_at_a_time() -> None:

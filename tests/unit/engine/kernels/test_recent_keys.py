@@ -22,8 +22,7 @@ def test_an_unknown_key_is_not_that_of_slot_0() -> None:
 
 def test_of_keys_that_share_a_place_the_last_is_known() -> None:
     recent, words, out = RecentKeys(), np.array([0, 1 << 50]), np.empty(2, np.int32)
-    alike = [key for key in range(1 << 14, 1 << 20) if _shares_a_place(0, key)][:1]
-    words[1] = alike[0]
+    words[1] = next(key for key in range(1 << 14, 1 << 20) if _shares_a_place(0, key))
     recent.remember(words, np.array([0, 1], np.int32))
     assert recent.recall(words, out) == 1
     assert out.tolist() == [-1, 1]
