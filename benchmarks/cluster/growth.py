@@ -1,5 +1,4 @@
-"""Whether twice the data takes twice the time: the hopping count over ten times the events, and half, a quarter and an
-eighth of these.
+"""Whether twice the data takes twice the time: the hopping count over ten times the events, and parts of these.
 
 The users are the same in all sizes: more of them would be another query, with a larger state.
 """

@@ -217,3 +217,16 @@ def test_report_has_every_shard_of_every_fragment(spark_cluster: sq.Cluster, tmp
     assert [(work.fragment, work.shard) for work in report.works] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert report.by_fragment["rows_in"].to_list() == [ROWS, ROWS]
     assert report.by_fragment["bytes_out"][0] > ROWS
+    assert report.by_fragment["rows_out"][1] == run.frame.height
+    assert report.by_fragment["bytes_out"][1] > run.frame.height
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_rows_with_known_ends_leave_tasks_as_they_come(spark_cluster: sq.Cluster, tmp_path: Path, channel: str) -> None:
+    cluster = cluster_of(spark_cluster, (2, 1), channel, tmp_path)
+    rows = pl.DataFrame({"t": range(200_000), "x": [number % 7 for number in range(200_000)]})
+    run = cluster.from_frame(rows, start="t").query(lambda s: s.where(sq.col("x") > 2)).run()
+    assert_same_events(run.frame, sq.from_frame(rows, start="t").where(sq.col("x") > 2).collect())
+    assert run.report().by_fragment["rows_out"].to_list() == [run.frame.height]
+    nothing = cluster.from_frame(rows.head(0), start="t").query(lambda s: s.where(sq.col("x") > 2))
+    assert nothing.collect().height == 0

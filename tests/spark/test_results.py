@@ -12,10 +12,10 @@ from squill.engine.batch import Batch
 from squill.errors import InternalError
 from squill.exchange.segments import Run, SegmentWriter
 from squill.plan.schema import Schema
-from squill.runtime.answer import Receipt
+from squill.runtime.answer import DRIVER, Receipt
 from squill.runtime.spark import results
 from squill.runtime.spark.results import all_with_rows
-from squill.runtime.spark.task import ANSWER, DRIVER
+from squill.runtime.spark.task import ANSWER
 
 SCHEMA = Schema({"x": pl.Int64()})
 

@@ -16,14 +16,22 @@ from typing import Any, Protocol
 from squill.engine.batch import Batch
 from squill.engine.egress import CollectSink
 from squill.engine.operator import Operator
+from squill.exchange.routers import BroadcastRouter
+from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.node import Node
 
-__all__ = ["Answer", "CollectAnswer", "OnReceipt", "Part", "Receipt", "handed_over"]
+__all__ = ["DRIVER", "Answer", "CollectAnswer", "OnReceipt", "Part", "Receipt", "handed_over"]
+
+DRIVER = 0
+"""The only receiver of the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What one shard reports: rows for the driver, in pieces, or a `note`, small and picklable, on all others."""
+    """What one shard reports: rows for the driver, in pieces, or a `note`, small and picklable, on all others.
+
+    A shard whose rows have left it as they came (see `Answer.open`) reports none.
+    """
 
     shard: int
     pieces: Sequence[Batch] = ()
@@ -66,10 +74,11 @@ class Answer(Protocol):
         """Whether a later plan may rely on which shard a row was on: it must be the one that the plain hash names."""
         ...
 
-    def open(self, root: Node, shard: int, attempt: int) -> AbstractContextManager[Part]:
+    def open(self, root: Node, shard: int, attempt: int, outbox: Outbox | None) -> AbstractContextManager[Part]:
         """Return a part while in context; left by an error, nothing of it stays.
 
-        No two attempts of a shard in one run have the same number.
+        No two attempts of a shard in one run have the same number. Rows for the driver may leave by the `outbox` as
+        they come, where there is one.
         """
         ...
 
@@ -81,8 +90,21 @@ class CollectAnswer:
     keeps_shards: bool = False
 
     @contextmanager
-    def open(self, root: Node, shard: int, attempt: int) -> Iterator[Part]:
-        yield _CollectedPart(root, shard)
+    def open(self, root: Node, shard: int, attempt: int, outbox: Outbox | None) -> Iterator[Part]:
+        # Where ends follow later, rows wait for them; others need not be held, and may be more than memory holds.
+        if outbox is None or not root.properties.ends_known:
+            yield _CollectedPart(root, shard)
+        else:
+            yield _SentPart(root, shard, outbox)
+
+
+class _SentPart:
+    def __init__(self, root: Node, shard: int, outbox: Outbox) -> None:
+        self.sink = ScatterSink(root, BroadcastRouter([DRIVER]), outbox)
+        self._shard = shard
+
+    def finish(self) -> Receipt:
+        return Receipt(shard=self._shard)
 
 
 class _CollectedPart:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from functools import partial
 from threading import Event
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from squill.plan.fragments import Channel, Fragment
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.reading_order import reading_order
 from squill.plan.routing import Routing
-from squill.runtime.answer import Answer, Part, Receipt
+from squill.runtime.answer import DRIVER, Answer, Part, Receipt
 from squill.runtime.failure import located
 from squill.runtime.report import MeteredOutbox, Work
 from squill.runtime.shard import BatchInbox, Inbox, shard_steps
@@ -55,6 +56,10 @@ class Ports(Protocol):
 
     def outbox(self, channel: Channel) -> Outbox:
         """Return where rows go that leave the machine."""
+        ...
+
+    def answer_outbox(self) -> Outbox | None:
+        """Return where rows of the answer may go as they come; None where a receipt costs no more."""
         ...
 
     def result(self, receipt: Receipt | None) -> Any:
@@ -158,17 +163,18 @@ class Machine:
         try:
             with open_ports(fragment, shard) as ports, ExitStack() as stack:
                 part: Part | None = None
+                outbox = None
                 if not fragment.outputs:
-                    part = stack.enter_context(self._answer.open(fragment.root, shard, self._attempt))
+                    box = ports.answer_outbox()
+                    outbox = None if box is None else MeteredOutbox(box, work)
+                    part = stack.enter_context(self._answer.open(fragment.root, shard, self._attempt, outbox))
                 sinks = self._sinks(fragment, shard, ports, work) if part is None else [part.sink]
                 inboxes = self._inboxes(fragment, shard, ports)
                 for inbox in inboxes:
                     if isinstance(inbox, BatchInbox):
                         stack.callback(inbox.close)
                 yield from shard_steps(fragment.root, inboxes, one_sink(fragment, sinks), work)
-                receipt = None if part is None else part.finish()
-                work.rows_out += 0 if receipt is None else sum(map(len, receipt.pieces))
-                return ports.result(receipt)
+                return ports.result(None if part is None else _without_rows(part.finish(), outbox, work))
         except Halted:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it is, it is raised with its place)
@@ -215,6 +221,16 @@ class Machine:
             ScatterSink(fragment.root, router, MeteredOutbox(outbox, work))
             for router, (_, outbox) in zip(routers, boxes, strict=True)
         ]
+
+
+def _without_rows(receipt: Receipt, outbox: Outbox | None, work: Work) -> Receipt:
+    """Send the rows of a receipt on, if they can be; return what is to be reported."""
+    if outbox is None:
+        work.rows_out += sum(map(len, receipt.pieces))
+        return receipt
+    for piece in receipt.pieces:
+        outbox.send([DRIVER], piece)
+    return replace(receipt, pieces=())
 
 
 def _places(fragments: Sequence[Fragment]) -> dict[int, int]:

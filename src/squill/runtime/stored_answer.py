@@ -12,6 +12,7 @@ from typing import ClassVar
 from squill.engine.egress_file import FileSink
 from squill.engine.egress_progress import ProgressFileSink
 from squill.engine.progress.written import WrittenSteps
+from squill.exchange.scatter import Outbox
 from squill.plan.assignment import Assignment
 from squill.plan.node import Node
 from squill.runtime.answer import Part, Receipt
@@ -50,7 +51,7 @@ class StoredAnswer:
     inputs: tuple[str, ...] = ()
 
     @contextmanager
-    def open(self, root: Node, shard: int, attempt: int) -> Iterator[Part]:
+    def open(self, root: Node, shard: int, attempt: int, outbox: Outbox | None) -> Iterator[Part]:
         path = Path(self.folder) / f"{shard}-{attempt}.whole"
         if self.progress is None:
             sink = FileSink(root, path, self.format, "to_storage")

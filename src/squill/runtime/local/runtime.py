@@ -197,5 +197,8 @@ class _LocalPorts:
     def outbox(self, channel: Channel) -> Outbox:
         raise InternalError(f"channel {channel.number} leads out of a process that is alone")
 
+    def answer_outbox(self) -> None:
+        return None
+
     def result(self, receipt: Receipt | None) -> Receipt | None:
         return None if receipt is None else handed_over(receipt, self._on_receipt)

@@ -16,6 +16,7 @@ from typing import Protocol
 from squill.engine.batch import Batch
 from squill.engine.egress_changes import ChangeRowsSink
 from squill.exchange.flow import Halted
+from squill.exchange.scatter import Outbox
 from squill.plan.node import Node
 from squill.runtime.answer import Part, Receipt
 from squill.time import INFINITY, MINUS_INFINITY
@@ -154,5 +155,5 @@ class ChangesAnswer:
     keeps_shards: bool = True
 
     @contextmanager
-    def open(self, root: Node, shard: int, attempt: int) -> Iterator[Part]:
+    def open(self, root: Node, shard: int, attempt: int, outbox: Outbox | None) -> Iterator[Part]:
         yield _HandingPart(root, shard, self.outlet)

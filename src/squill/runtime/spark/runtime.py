@@ -31,7 +31,7 @@ from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.schema import Schema
 from squill.plan.serialise import dumps
 from squill.plan.stages import Stage, stages_of, waves_of
-from squill.runtime.answer import Answer, OnReceipt, Receipt, handed_over
+from squill.runtime.answer import DRIVER, Answer, OnReceipt, Receipt, handed_over
 from squill.runtime.estimate import known_rows
 from squill.runtime.hosts import HostsOf
 from squill.runtime.progress import OnProgress, Progress, reporting
@@ -58,7 +58,6 @@ from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
 from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
     ANSWER,
-    DRIVER,
     OUTPUT_DDL,
     StageJob,
     WaveJob,

@@ -394,6 +394,7 @@ class _ShufflePorts:
         self._fragment = fragment
         self._shard = shard
         self._writer = writer
+        self._answers = _AnswerOutbox(task, shard)
 
     def inbox(self, leaf: int) -> Inbox:
         source = sources_of(self._fragment.root)[leaf]
@@ -422,16 +423,14 @@ class _ShufflePorts:
             return self._writer.outbox(channel.number)
         return _ParcelOutbox(self._task, channel, self._shard)
 
+    def answer_outbox(self) -> Outbox:
+        return self._answers
+
     def result(self, receipt: Receipt | None) -> None:
         if self._writer is not None:
             self._send_runs(self._writer.runs())
-        if receipt is None:
-            return
-        place = {"wave": DRIVER, "target": 0, "place": 0, "sender": self._shard}
-        for number, piece in enumerate(_small_pieces(receipt.pieces)):
-            data = encode(piece, self._task.job.compression)
-            self._task.put(parcel(kind=ANSWER, number=number, data=data, **place))
-        self._task.put(parcel(kind=RECEIPT, data=pickle.dumps(replace(receipt, pieces=())), **place))
+        if receipt is not None:
+            self._answers.end(receipt)
 
     def _send_runs(self, runs: Sequence[Run]) -> None:
         """Tell each task that is to read of the file what in it is for its shards."""
@@ -452,10 +451,29 @@ class _ShufflePorts:
                     )
 
 
-def _small_pieces(pieces: Sequence[Batch]) -> Iterator[Batch]:
-    for piece in pieces:
-        for low in range(0, len(piece), ANSWER_ROWS):
-            yield piece.slice(low, min(low + ANSWER_ROWS, len(piece)))
+class _AnswerOutbox:
+    """One shard's rows of the answer: small pieces of them become parcels for the driver, and then its receipt."""
+
+    def __init__(self, task: _Task, shard: int) -> None:
+        self._task = task
+        self._place = {"wave": DRIVER, "target": 0, "place": 0, "sender": shard}
+        self._number = 0
+
+    def send(self, _: Sequence[int], batch: Batch) -> int:
+        sent = 0
+        for low in range(0, len(batch), ANSWER_ROWS):
+            data = encode(batch.slice(low, min(low + ANSWER_ROWS, len(batch))), self._task.job.compression)
+            self._task.put(parcel(kind=ANSWER, number=self._number, data=data, **self._place))
+            self._number += 1
+            sent += len(data)
+        return sent
+
+    def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
+        """The driver has no use for rows before the receipt."""
+
+    def end(self, receipt: Receipt) -> None:
+        """Send the receipt, of which the rows have been sent."""
+        self._task.put(parcel(kind=RECEIPT, data=pickle.dumps(receipt), **self._place))
 
 
 class _ParcelOutbox:

@@ -43,13 +43,12 @@ from squill.runtime.spark.held_files import HeldFiles
 from squill.runtime.spark.jobs import filler
 
 __all__ = [
-    "ANSWER", "DRIVER", "OUTPUT", "OUTPUT_DDL", "StageJob", "WaveJob", "error_files",
+    "ANSWER", "OUTPUT", "OUTPUT_DDL", "StageJob", "WaveJob", "error_files",
     "file_name", "run_task",
 ]  # fmt: skip
 
 ANSWER = 0
 """The channel of the answer; its only receiver is the driver."""
-DRIVER = 0
 
 OUTPUT = pa.schema([*MANIFEST, ("receipt", pa.binary()), ("work", pa.binary()), ("error", pa.binary())])
 OUTPUT_DDL = (
@@ -63,7 +62,7 @@ MAY_PASS = (UserFunctionError, InternalError, ClusterError, OSError, MemoryError
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a shard has written, and its receipt when its rows are the answer; their file holds the rows of that."""
+    """What a shard has written, and its receipt when its rows are the answer, which are in the file."""
 
     runs: Sequence[Run]
     receipt: Receipt | None
@@ -201,11 +200,10 @@ class TaskPorts:
     def outbox(self, channel: Channel) -> Outbox:
         return self._writer.outbox(channel.number)
 
+    def answer_outbox(self) -> Outbox:
+        return self._writer.outbox(ANSWER)
+
     def result(self, receipt: Receipt | None) -> Report:
-        if receipt is not None:
-            for piece in receipt.pieces:
-                self._writer.send(ANSWER, [DRIVER], piece)
-            receipt = replace(receipt, pieces=())
         return Report(runs=self._writer.runs(), receipt=receipt)
 
 

@@ -375,6 +375,9 @@ class _MemberPorts:
         self._plain[channel.number] = outbox = self._member.outbox(channel, self._shard)
         return outbox if self._log is None else self._log.outbox(channel.number, outbox)
 
+    def answer_outbox(self) -> None:
+        return None
+
     def result(self, receipt: Receipt | None) -> None:
         return None
 
