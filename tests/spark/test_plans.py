@@ -222,7 +222,7 @@ def test_report_has_every_shard_of_every_fragment(spark_cluster: sq.Cluster, tmp
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_rows_with_known_ends_leave_tasks_as_they_come(spark_cluster: sq.Cluster, tmp_path: Path, channel: str) -> None:
+def test_rows_of_a_scan_are_all_there_and_counted(spark_cluster: sq.Cluster, tmp_path: Path, channel: str) -> None:
     cluster = cluster_of(spark_cluster, (2, 1), channel, tmp_path)
     rows = pl.DataFrame({"t": range(200_000), "x": [number % 7 for number in range(200_000)]})
     run = cluster.from_frame(rows, start="t").query(lambda s: s.where(sq.col("x") > 2)).run()

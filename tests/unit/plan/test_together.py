@@ -21,18 +21,24 @@ from squill.stream import Stream
 from tests.early_answers import assert_answers, expected_answers
 from tests.unit.plan.test_past_steps import assigned, most_state, planned
 
-ORDERS, ORDERS_PER_STEP = 120, 5
-CHANCE = random.Random(11)
-STEP_OF = [order // ORDERS_PER_STEP for order in range(ORDERS)]
-CUSTOMER_OF = [CHANCE.randrange(30) for _ in range(ORDERS)]
-OF = [CHANCE.randrange(ORDERS) for _ in range(3 * ORDERS)]
+STEPS = 24
 CUSTOMERS = sq.from_frame({"customer": range(30), "segment": [n % 3 for n in range(30)]}, name="customers")
-ORDERED = sq.from_frame({"order": range(ORDERS), "customer": CUSTOMER_OF, "step": STEP_OF}, name="orders")
-LINES = sq.from_frame(
-    {"of": OF, "buyer": [CUSTOMER_OF[order] for order in OF], "at": [STEP_OF[order] for order in OF],
-     "price": [CHANCE.randrange(100) for _ in OF]},
-    name="lines",
-)  # fmt: skip
+
+
+def orders_and_lines(per_step: int) -> tuple[Stream, Stream]:
+    """Return so many orders a step, and three times as many lines of any of them, each at its order's step."""
+    orders, chance = per_step * STEPS, random.Random(11)
+    steps = [order // per_step for order in range(orders)]
+    customers = [chance.randrange(30) for _ in range(orders)]
+    of = [chance.randrange(orders) for _ in range(3 * orders)]
+    lines = {"of": of, "buyer": [customers[order] for order in of], "at": [steps[order] for order in of],
+             "price": [chance.randrange(100) for _ in of]}  # fmt: skip
+    ordered = {"order": range(orders), "customer": customers, "step": steps}
+    return sq.from_frame(ordered, name="orders"), sq.from_frame(lines, name="lines")
+
+
+# Few, as the reference answers anew at every step.
+ORDERED, LINES = orders_and_lines(per_step=5)
 BY_STEP: dict[str, Assignment] = {
     "customers": sq.progress.at_start(),
     "orders": sq.progress.columns("step", together="order"),
@@ -86,10 +92,11 @@ def test_answers_are_those_of_the_reference(name: str, given: dict[str, Assignme
 def test_rows_held_do_not_grow_with_the_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("squill.engine.progress.arrivals.SMALL_STEP", 1)
     monkeypatch.setattr("squill.engine.operators.interval_join.SLACK", 8)
+    ordered, all_lines = (stream.collect() for stream in orders_and_lines(per_step=10))
 
     def held(steps: int, *, together: bool) -> int:
-        orders = sq.from_frame(ORDERED.collect().filter(pl.col("step") < steps), name="orders")
-        lines = sq.from_frame(LINES.collect().filter(pl.col("at") < steps), name="lines")
+        orders = sq.from_frame(ordered.filter(pl.col("step") < steps), name="orders")
+        lines = sq.from_frame(all_lines.filter(pl.col("at") < steps), name="lines")
         query = orders.join(lines, left_on="order", right_on="of").group_aggregate("order", n=sq.count())
         given = {
             "orders": sq.progress.columns("step", together="order" if together else None),
@@ -97,8 +104,8 @@ def test_rows_held_do_not_grow_with_the_number_of_steps(monkeypatch: pytest.Monk
         }
         return most_state(forget_past_steps(planned(query, given)))
 
-    assert held(24, together=True) < 1.5 * held(6, together=True) < 120
-    assert held(24, together=False) > 3 * held(6, together=False) > 300
+    assert held(24, together=True) < 1.5 * held(6, together=True) < 150
+    assert held(24, together=False) > 3 * held(6, together=False) > 600
 
 
 def test_joins_look_at_one_step_at_a_time() -> None:

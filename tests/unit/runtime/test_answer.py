@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -18,6 +18,7 @@ from squill.plan.fragments import fragments_of
 from squill.plan.node import Node
 from squill.runtime.answer import DRIVER, CollectAnswer, Part, Receipt
 from squill.time import INFINITY
+from tests.unit.exchange.test_scatter import Sent
 
 
 class CountedPart:
@@ -91,45 +92,31 @@ def test_set_stop_ends_the_work() -> None:
             cluster.runtime.run(fragments_of(source.plan), CollectAnswer(), stop=stop)
 
 
-class KeptRows:
-    """An outbox that keeps how many rows were sent, to whom."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[Sequence[int], int]] = []
-
-    def send(self, receivers: Sequence[int], batch: Batch) -> int:
-        self.sent.append((receivers, len(batch)))
-        return 0
-
-    def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
-        pass
-
-
 def rows_at(first: int, number: int) -> Batch:
     times = np.arange(first, first + number)
-    return Batch(times, times + 1, {"x": pl.Series("x", times)})
+    return Batch(times, times + 1, {"k": pl.Series("k", times)})
 
 
 def test_rows_leave_a_part_as_they_come_where_there_is_an_outbox() -> None:
-    outbox, root = KeptRows(), sq.from_frame({"t": [1], "x": [1]}, start="t").plan
+    outbox, root = Sent(), sq.from_frame({"t": [1], "k": [1]}, start="t").plan
     with CollectAnswer().open(root, 3, 0, outbox) as part:
         part.sink.push(rows_at(0, ENOUGH_ROWS))
-        assert outbox.sent == [((DRIVER,), ENOUGH_ROWS)]
+        assert outbox.batches == [(DRIVER, list(range(ENOUGH_ROWS)))]
         part.sink.push(rows_at(ENOUGH_ROWS, 5))
         part.sink.advance(INFINITY)
-        assert outbox.sent[1:] == [((DRIVER,), 5)]
+        assert outbox.batches[1:] == [(DRIVER, list(range(ENOUGH_ROWS, ENOUGH_ROWS + 5)))]
         assert part.finish() == Receipt(shard=3)
 
 
 def test_rows_whose_ends_follow_wait_for_them() -> None:
-    outbox, root = KeptRows(), sq.from_frame({"t": [1], "x": [1]}, start="t").aggregate(n=sq.count()).plan
+    root = sq.from_frame({"t": [1], "k": [1]}, start="t").aggregate(n=sq.count()).plan
     assert not root.properties.ends_known
-    with CollectAnswer().open(root, 0, 0, outbox) as part:
+    with CollectAnswer().open(root, 0, 0, Sent()) as part:
         assert isinstance(part.sink, CollectSink)
 
 
 def test_without_an_outbox_rows_go_with_the_receipt() -> None:
-    root = sq.from_frame({"t": [1], "x": [1]}, start="t").plan
+    root = sq.from_frame({"t": [1], "k": [1]}, start="t").plan
     with CollectAnswer().open(root, 0, 0, None) as part:
         part.sink.push(rows_at(0, ENOUGH_ROWS))
         assert sum(map(len, part.finish().pieces)) == ENOUGH_ROWS
