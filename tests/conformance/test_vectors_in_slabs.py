@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
 import squill as sq
-from squill.engine import collected_rows, large_arrays
+from squill.engine import collected_rows, egress, large_arrays, late_ends
+from squill.engine.codecs import decoded
+from squill.engine.compile import compile_plan
+from squill.engine.egress import CollectSink, result_frame
 from squill.engine.large_arrays import Block, Pool
+from squill.engine.run import drive
+from squill.plan.rewrite import rewrite
 from squill.testing import assert_same_events
 from tests.conformance.cases import CASES, QUERIES
 
@@ -35,6 +41,8 @@ def soiled(monkeypatch: pytest.MonkeyPatch) -> SoiledPool:
     monkeypatch.setattr(collected_rows, "FEW_ROWS", 0)
     monkeypatch.setattr(collected_rows, "SLAB_ROWS", 4)
     monkeypatch.setattr(collected_rows, "LEAST_BATCHES", 1)
+    monkeypatch.setattr(egress, "MANY_ROWS", 1)
+    monkeypatch.setattr(late_ends, "FIRST_ENDS", 1)
     return pool
 
 
@@ -46,6 +54,17 @@ def test_rows_are_the_expected_ones(name: str, cores: int | None) -> None:
     stream = query.stream(case)
     found = stream.collect(batch_rows=1) if cores is None else stream.collect(on=sq.local(cores=cores))
     assert_same_events(found, query.expected(case))
+
+
+@pytest.mark.filterwarnings("ignore:detect. the functions of the pattern run as plain Python")
+@pytest.mark.parametrize("name", QUERIES)
+def test_rows_that_leave_once_they_are_finished_are_the_expected_ones(name: str) -> None:
+    query, case = QUERIES[name], CASES[name]
+    node = rewrite(query.stream(case).plan)
+    left: list[pl.DataFrame] = []
+    sink = CollectSink(node, lambda batches: left.extend(result_frame(batch, node) for batch in batches))
+    drive(compile_plan(node, sink), 1)
+    assert_same_events(decoded(pl.concat([*left, sink.frame()]), node.codecs), query.expected(case))
 
 
 def test_blocks_are_used_again(soiled: SoiledPool) -> None:

@@ -9,6 +9,7 @@ follow them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,15 @@ class CollectedRows:
         else:
             self._slab.add(batch)
 
+    def take_filled(self, is_done: Callable[[Batch], bool]) -> list[Batch]:
+        """Return the first batches to which nothing is added any more, up to one that is not done; keep the others."""
+        count = next((n for n, batch in enumerate(self._batches) if not is_done(batch)), len(self._batches))
+        taken, self._batches = self._batches[:count], self._batches[count:]
+        return taken
+
     @property
     def batches(self) -> list[Batch]:
-        """What has been added; more may follow."""
+        """What has been added and not been taken; more may follow."""
         return self._batches if self._slab is None else [*self._batches, self._slab.batch()]
 
 

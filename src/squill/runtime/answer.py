@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from squill.engine.batch import Batch
 from squill.engine.egress import CollectSink
 from squill.engine.operator import Operator
+from squill.exchange.merge import worth_pushing
 from squill.exchange.routers import BroadcastRouter
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.node import Node
@@ -91,11 +93,13 @@ class CollectAnswer:
 
     @contextmanager
     def open(self, root: Node, shard: int, attempt: int, outbox: Outbox | None) -> Iterator[Part]:
-        # Where ends follow later, rows wait for them; others need not be held, and may be more than memory holds.
-        if outbox is None or not root.properties.ends_known:
-            yield _CollectedPart(root, shard)
-        else:
+        # Rows may be more than memory holds: they leave at once, or, where ends follow later, when these are there.
+        if outbox is None:
+            yield _CollectedPart(shard, CollectSink(root))
+        elif root.properties.ends_known:
             yield _SentPart(root, shard, outbox)
+        else:
+            yield _CollectedPart(shard, CollectSink(root, partial(_send, outbox)))
 
 
 class _SentPart:
@@ -107,9 +111,14 @@ class _SentPart:
         return Receipt(shard=self._shard)
 
 
+def _send(outbox: Outbox, batches: list[Batch]) -> None:
+    for batch in worth_pushing(batches):
+        outbox.send([DRIVER], batch)
+
+
 class _CollectedPart:
-    def __init__(self, root: Node, shard: int) -> None:
-        self.sink = CollectSink(root)
+    def __init__(self, shard: int, sink: CollectSink) -> None:
+        self.sink = sink
         self._shard = shard
 
     def finish(self) -> Receipt:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import squill as sq
+from squill.engine import egress
 from squill.engine.batch import Batch
 from squill.engine.egress import CollectSink
 from squill.errors import InputError
@@ -108,11 +109,28 @@ def test_rows_leave_a_part_as_they_come_where_there_is_an_outbox() -> None:
         assert part.finish() == Receipt(shard=3)
 
 
-def test_rows_whose_ends_follow_wait_for_them() -> None:
-    root = sq.from_frame({"t": [1], "k": [1]}, start="t").aggregate(n=sq.count()).plan
+def numbered_rows(first: int, number: int) -> Batch:
+    times = np.arange(first, first + number)
+    return Batch(times, INFINITY, {"k": pl.Series("k", times)}, range(first, first + number))
+
+
+def test_rows_whose_ends_follow_leave_when_no_row_before_them_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egress, "MANY_ROWS", 10)
+    outbox, root = Sent(), sq.from_frame({"t": [1], "k": [1]}, start="t").aggregate(n=sq.count()).plan
     assert not root.properties.ends_known
-    with CollectAnswer().open(root, 0, 0, Sent()) as part:
-        assert isinstance(part.sink, CollectSink)
+    with CollectAnswer().open(root, 0, 0, outbox) as part:
+        part.sink.push(numbered_rows(0, 10))
+        part.sink.close_rows(np.arange(1, 10), np.full(9, 20))
+        part.sink.push(numbered_rows(10, 10))
+        assert outbox.batches == []
+        part.sink.close_rows(np.array([0, 11]), np.array([21, 22]))
+        part.sink.push(numbered_rows(20, 10))
+        assert outbox.batches == [(DRIVER, list(range(10)))]
+        part.sink.advance(INFINITY)
+        (first, second) = part.finish().pieces
+    assert first.sync.tolist() == list(range(10, 20))
+    assert first.other.tolist() == [INFINITY, 22, *[INFINITY] * 8]
+    assert second.sync.tolist() == list(range(20, 30))
 
 
 def test_without_an_outbox_rows_go_with_the_receipt() -> None:

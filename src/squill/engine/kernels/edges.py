@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from squill.engine.kernels.jit import kernel
 
-__all__ = ["match_edges", "write_ends"]
+__all__ = ["first_open", "match_edges", "write_ends"]
 
 NONE = -1
 
@@ -35,11 +35,20 @@ def match_edges(sync, other, slot, first, last, following, end):
 
 
 @kernel
-def write_ends(target, ids, ends, size):
-    """target[id] = end for the numbers below `size`; others were filtered out before they came here."""
+def write_ends(target, ids, ends, first, last):
+    """target[id − first] = end for the numbers from `first` up to, not including, `last`."""
     for i in range(len(ids)):
-        if ids[i] < size:
-            target[ids[i]] = ends[i]
+        if first <= ids[i] < last:
+            target[ids[i] - first] = ends[i]
+
+
+@kernel
+def first_open(ends, begin, size):
+    """Return the first place from `begin` on that is infinite, or `size`."""
+    for i in range(begin, size):
+        if ends[i] == 2**63 - 1:
+            return i
+    return size
 
 
 @kernel
