@@ -6,8 +6,10 @@ megabytes back at once. So those made here return to a pool when nobody refers t
 or the answer in a user's hands, and the next ones are made of them.
 
 What the pool holds is bounded: by 512 MB and a thirty-second of the machine's memory, by less where many processes
-share a machine (`keep_at_most`). Each block is a mapping of its own, so that what is more goes back to the system at
-once. An allocator would keep it wherever something small lies behind it: 5 GB, after answers of 2 GB.
+share a machine (`keep_at_most`). What is more is *offered* to the system, up to an eighth of the machine's memory: the
+system takes it when it is short of memory, and until then it can be used again as it is. Each block is a mapping of its
+own, so that what is more than that goes back at once. An allocator would keep it wherever something small lies behind
+it: 5 GB, after answers of 2 GB.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,11 +30,13 @@ import numpy.typing as npt
 from squill.engine.machine_memory import machine_memory
 from squill.polars_memory import KEEP_ENVIRONMENT_VARIABLE
 
-__all__ = ["keep_at_most", "large_array"]
+__all__ = ["keep_at_most", "large_array", "offered_by_each"]
 
 LEAST_BYTES = 1 << 20
 """Smaller arrays are the allocator's: it has them at hand."""
 MOST_KEPT = 512 << 20
+KEPT_SHARE, OFFERED_SHARE = 32, 8
+"""Of the machine's memory, the part that is kept at most, and the part that is offered."""
 HUGE_PAGES_FROM = 4 << 20
 """From here on the system is asked for pages of megabytes, as numpy asks it."""
 SLACK = 2
@@ -57,9 +61,15 @@ def large_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     return _pool.take(needed)[:needed].view(wanted).reshape(shape)
 
 
-def keep_at_most(size: int) -> None:
-    """Let this process hold so many bytes for later arrays, if that is less than it would."""
+def keep_at_most(size: int, offered: int = 0) -> None:
+    """Let this process hold so many bytes for later arrays, if it would hold more, and so many that are offered."""
     _pool.kept_bytes = min(_pool.kept_bytes, size)
+    _pool.offered_bytes = min(_pool.offered_bytes, offered)
+
+
+def offered_by_each(processes: int) -> int:
+    """Return how many bytes each of so many processes on this machine may offer to the system."""
+    return machine_memory() // OFFERED_SHARE // processes if hasattr(mmap, "MADV_FREE") else 0
 
 
 class Pool:
@@ -69,12 +79,16 @@ class Pool:
     come to collect garbage.
     """
 
-    def __init__(self, kept_bytes: int) -> None:
+    def __init__(self, kept_bytes: int, offered_bytes: int = 0) -> None:
         self.kept_bytes = kept_bytes
         """How many bytes are held for later at most."""
+        self.offered_bytes = offered_bytes
+        """How many more are held that the system may take."""
         self._lock = threading.Lock()
         self._free: list[Block] = []
         """The one that came back last stands last."""
+        self._offered: list[Block] = []
+        """Those that came back before them."""
         self._returned: deque[Block] = deque()
 
     def take(self, needed: int) -> Block:
@@ -92,12 +106,12 @@ class Pool:
         """How many bytes are held now."""
         with self._lock:
             self._put_away()
-            return sum(map(len, self._free))
+            return _bytes(self._free) + _bytes(self._offered)
 
     def forget(self) -> None:
         """Hold nothing; a process that was forked from a busy one begins so."""
         self._lock = threading.Lock()
-        self._free, self._returned = [], deque()
+        self._free, self._offered, self._returned = [], [], deque()
 
     def _fresh(self, needed: int) -> Block:
         try:
@@ -108,7 +122,7 @@ class Pool:
 
     def _take_back(self, block: Block) -> None:
         # One that is half of what may be held would drive out all others.
-        if 2 * len(block) > self.kept_bytes:
+        if 2 * len(block) > max(self.kept_bytes, self.offered_bytes):
             return
         self._returned.append(block)
         self._unless_busy(lambda: None)
@@ -126,27 +140,47 @@ class Pool:
         del gone  # by now nobody finds the pool busy for it: to unmap takes a while, and lets others run
         return found
 
-    # Another thread may `forget` at any moment, so each of these works on the list that it has found.
+    # Another thread may `forget` at any moment, so each of these works on the lists that it has found.
 
     def _fitting(self, needed: int) -> Block | None:
-        held = self._free
-        fitting = [number for number, block in enumerate(held) if needed <= len(block) <= SLACK * needed]
-        if not fitting:
-            return None
-        return held.pop(min(fitting, key=lambda number: len(held[number])))
+        for held in (self._free, self._offered):
+            fitting = [number for number, block in enumerate(held) if needed <= len(block) <= SLACK * needed]
+            if fitting:
+                return held.pop(min(fitting, key=lambda number: len(held[number])))
+        return None
 
     def _put_away(self) -> list[Block]:
         """Add what has come back; return what is to go, where there is too much: what has been free for longest."""
-        held, returned = self._free, self._returned
+        held, offered, returned = self._free, self._offered, self._returned
         while returned:
             held.append(returned.popleft())
-        free, count = sum(map(len, held)), 0
-        while free > self.kept_bytes:
-            free -= len(held[count])
-            count += 1
-        gone = held[:count]
-        del held[:count]
-        return gone
+        for block in _cut(held, self.kept_bytes):
+            _offer(block)
+            offered.append(block)
+        return _cut(offered, self.offered_bytes)
+
+
+def _bytes(blocks: Sequence[Block]) -> int:
+    return sum(map(len, blocks))
+
+
+def _cut(blocks: list[Block], most: int) -> list[Block]:
+    """Take the first blocks away, so that those that are left have so many bytes at most; return them."""
+    left, count = _bytes(blocks), 0
+    while left > most:
+        left -= len(blocks[count])
+        count += 1
+    taken = blocks[:count]
+    del blocks[:count]
+    return taken
+
+
+def _offer(block: Block) -> None:
+    """Let the system take the memory when it needs some; whatever is read of it after that, what is written stays."""
+    memory = getattr(block.base, "obj", None)
+    if isinstance(memory, mmap.mmap):
+        with suppress(OSError):
+            memory.madvise(mmap.MADV_FREE)
 
 
 def _mapped(size: int) -> Block:
@@ -166,5 +200,5 @@ def _rounded(size: int) -> int:
     return -(-size // unit) * unit
 
 
-_pool = Pool(min(MOST_KEPT, machine_memory() // 32))
+_pool = Pool(min(MOST_KEPT, machine_memory() // KEPT_SHARE), offered_by_each(1))
 os.register_at_fork(after_in_child=_pool.forget)

@@ -106,6 +106,46 @@ def test_less_is_kept_where_processes_share_a_machine(pool: Pool) -> None:
     assert pool.free_bytes == 2 * MEGABYTE
 
 
+LAZILY_FREED = """
+import numpy as np
+from squill.engine.large_arrays import Pool
+
+def offered():
+    with open("/proc/self/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("LazyFree:")) >> 10
+
+pool = Pool(8 << 20, 64 << 20)
+blocks = [pool.take(8 << 20) for _ in range(20)]
+for block in blocks:
+    block[:] = 1
+del block, blocks
+print(pool.free_bytes >> 20, offered())
+blocks = [pool.take(8 << 20) for _ in range(9)]
+for block in blocks:
+    block[:] = 2
+print(pool.free_bytes >> 20, offered(), all((block == 2).all() for block in blocks))
+"""
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_FREE"), reason="this system takes memory only when it is given back")
+def test_memory_beyond_what_is_kept_is_offered_to_the_system_and_used_again() -> None:
+    done = subprocess.run([sys.executable, "-c", LAZILY_FREED], capture_output=True, text=True, check=True)
+    held, used = done.stdout.splitlines()
+    assert held == "72 64"
+    assert used == "0 0 True"
+
+
+def test_what_is_kept_is_used_before_what_is_offered(pool: Pool) -> None:
+    pool.kept_bytes, pool.offered_bytes = 2 * MEGABYTE, 4 * MEGABYTE
+    arrays = [large_array(MEGABYTE, np.uint8) for _ in range(9)]
+    places = [address(array) for array in arrays]
+    while arrays:
+        del arrays[0]
+    assert pool.free_bytes == 6 * MEGABYTE
+    again = [address(large_array(MEGABYTE, np.uint8)) for _ in range(2)]
+    assert set(again) <= set(places[-2:])
+
+
 def test_who_collects_garbage_while_asking_does_not_wait_for_itself(pool: Pool) -> None:
     with pool._lock:
         assert len(large_array(MEGABYTE, np.uint8)) == MEGABYTE

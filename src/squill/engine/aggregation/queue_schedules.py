@@ -11,6 +11,7 @@ from squill.engine.aggregation.schedule import NO_TIMES, Array, Column, Deltas, 
 from squill.engine.batch import Batch
 from squill.engine.buffers import grown
 from squill.engine.kernels import schedule as kernels
+from squill.engine.large_arrays import large_array
 from squill.engine.operator import OperatorState
 from squill.engine.owned import owned
 from squill.time import INFINITY
@@ -88,7 +89,7 @@ class QueueSchedule(Schedule):
 
 
 def _moved(array: Array, head: int, tail: int, size: int) -> Array:
-    target = np.empty(size, array.dtype) if size != len(array) else array
+    target = large_array(size, array.dtype) if size != len(array) else array
     target[: tail - head] = array[head:tail]
     return target
 

@@ -7,13 +7,14 @@ after one Polars query here the workers that are forked afterwards would hang.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 
 from pyspark import daemon, worker
 
 from squill.engine.compile import load_operators
 from squill.engine.kernels.jit import cache_folder
-from squill.engine.large_arrays import keep_at_most
+from squill.engine.large_arrays import keep_at_most, offered_by_each
 from squill.runtime.allocation import KEPT, keep_freed_memory
 from squill.runtime.spark import task
 
@@ -42,7 +43,7 @@ def main() -> None:
     load_operators()
     cache_folder()
     keep_freed_memory()
-    keep_at_most(KEPT)
+    keep_at_most(KEPT, offered_by_each(os.cpu_count() or 1))
     # PySpark collects garbage after every task, and would look at all that is imported here: 70 ms before the next.
     gc.collect()
     gc.freeze()
