@@ -3,9 +3,9 @@
 The record batch holds ``sync`` and ``other`` as int64 columns, then the payload. Times that follow a rule are
 left out and the rule is sent instead: one time for all rows (*constant*), or ends at one distance from the
 starts (*constant duration*, as points and windows have it). 64-bit integers whose values lie close together travel as
-distances from the least of them (`narrow`). What is left out, these least values and the number of rows stand in the
-schema's metadata. Strings travel as large strings, so that a slice sends its own bytes and no others, and numbers of
-128 bits, which Arrow has not, as text.
+counts of steps from the least of them (`narrow`). What is left out, these least values with their steps, and the number
+of rows stand in the schema's metadata. Strings travel as large strings, so that a slice sends its own bytes and no
+others, and numbers of 128 bits, which Arrow has not, as text.
 
 Decoding copies nothing else where the type allows it: numbers are views of the bytes that were read or mapped.
 """
@@ -27,7 +27,7 @@ from squill.engine.arrow_form import arrow_array
 from squill.engine.batch import Batch, Int64s
 from squill.engine.columns import series_from, values_of
 from squill.errors import InternalError
-from squill.exchange.narrow import narrowed, widened
+from squill.exchange.narrow import Narrow, narrowed, widened
 from squill.plan.schema import Schema
 from squill.plan.storable import storable
 from squill.time import INFINITY, MINUS_INFINITY
@@ -86,7 +86,7 @@ def _encoded(batch: Batch, compression: str | None) -> list[Piece]:
     times = _time_rules(batch)
     names: list[str] = []
     arrays: list[pa.Array] = []
-    bases: dict[int, int] = {}
+    bases: dict[int, tuple[int, int]] = {}
     for name in ("sync", "other"):
         if name not in times:
             _add(arrays, bases, narrowed(getattr(batch, name)), partial(pa.array, getattr(batch, name)))
@@ -105,14 +105,14 @@ def _encoded(batch: Batch, compression: str | None) -> list[Piece]:
 
 
 def _add(
-    arrays: list[pa.Array], bases: dict[int, int], narrow: tuple[Any, int] | None, whole: Callable[[], pa.Array]
+    arrays: list[pa.Array], bases: dict[int, tuple[int, int]], narrow: Narrow | None, whole: Callable[[], pa.Array]
 ) -> None:
     if narrow is not None:
-        bases[len(arrays)] = narrow[1]
-    arrays.append(whole() if narrow is None else pa.array(narrow[0]))
+        bases[len(arrays)] = narrow.base, narrow.step
+    arrays.append(whole() if narrow is None else pa.array(narrow.counts))
 
 
-def _narrow_column(series: pl.Series) -> tuple[Any, int] | None:
+def _narrow_column(series: pl.Series) -> Narrow | None:
     if type(series.dtype) not in _LONG_INTEGERS or series.null_count():
         return None
     return narrowed(values_of(series).view(np.int64))
@@ -183,8 +183,8 @@ def decode(data: pa.Buffer, schema: Schema) -> Batch:
         record = reader.read_next_batch()
         header = json.loads(reader.schema.metadata[METADATA])
     rows = header["rows"]
-    bases = header.get("bases", {})  # checkpoints of before have none
-    columns = (_Sent(array, bases.get(str(place))) for place, array in enumerate(record.columns))
+    bases = header.get("bases", {})  # checkpoints of before have none, or no steps
+    columns = (_Sent(array, _base_and_step(bases.get(str(place)))) for place, array in enumerate(record.columns))
     if rows and header.get("sync") == MINUS_INFINITY and header.get("other") == INFINITY:
         return Batch.relational(_payload(columns, schema), rows)
     sync = _times(header.get("sync"), columns, rows, None)
@@ -192,15 +192,19 @@ def decode(data: pa.Buffer, schema: Schema) -> Batch:
     return Batch(sync, other, _payload(columns, schema))
 
 
+def _base_and_step(found: Any) -> tuple[int, int] | None:
+    return (found, 1) if isinstance(found, int) else found
+
+
 class _Sent(NamedTuple):
-    """A column as it has travelled; with a `base` it holds the distances from it."""
+    """A column as it has travelled; with `narrow`, a base and a step, it holds the counts of steps from there."""
 
     array: pa.Array
-    base: int | None
+    narrow: tuple[int, int] | None
 
     def values(self) -> Int64s:
         values: Int64s = self.array.to_numpy(zero_copy_only=True)
-        return values if self.base is None else widened(values, self.base)
+        return values if self.narrow is None else widened(values, *self.narrow)
 
 
 def _payload(columns: Iterator[_Sent], schema: Schema) -> dict[str, pl.Series]:
@@ -218,7 +222,7 @@ def _times(rule: Any, columns: Iterator[_Sent], rows: int, sync: Int64s | None) 
 
 
 def _to_series(name: str, sent: _Sent, dtype: pl.DataType) -> pl.Series:
-    if sent.base is not None:
+    if sent.narrow is not None:
         values = sent.values()
         return series_from(name, values.view(np.uint64) if isinstance(dtype, pl.UInt64) else values, None, dtype)
     series = pl.Series(name, sent.array)
