@@ -22,7 +22,8 @@ from squill.exchange.kernels.narrow import distances, from_steps, steps
 __all__ = ["Narrow", "narrowed", "widened"]
 
 Array = npt.NDArray[Any]
-WIDTHS = (np.uint8, np.uint16, np.uint32)
+WIDTHS = ((2**8 - 1, np.dtype(np.uint8)), (2**16 - 1, np.dtype(np.uint16)), (2**32 - 1, np.dtype(np.uint32)))
+"""The largest numbers of so many bytes."""
 LEAST_ROWS = 256
 """With fewer rows the bytes are few, and what says how they are written is more."""
 SAMPLES = 64
@@ -53,39 +54,33 @@ def narrowed(values: Int64s) -> Narrow | None:
     if len(values) < LEAST_ROWS:
         return None
     some = values[:: len(values) // SAMPLES]
+    step = abs(int(np.gcd.reduce(some - some[0]))) or 1
     # So that numbers of any size, as hashes are, are not all looked at.
-    if _width(int(some.max()) - int(some.min()), _step(some)) is None:
+    if _width(int(some.max()) - int(some.min()), step) is None:
         return None
     low, high = map(int, bounds(read_only(values)))
-    step = _step(some)
+    plain = _width(high - low, 1)
     for _ in range(TRIES):
         width = _width(high - low, step)
         # To divide takes longer than to subtract, and is for what saves more.
-        if step == 1 or width is None or width is _width(high - low, 1):
+        if width is None or width is plain:
             break
         counts = np.empty(len(values), width)
         odd = steps(read_only(values), low, step, counts)
         if odd < 0:
             return Narrow(counts, low, step)
         step = math.gcd(step, int(values[odd]) - low)
-    width = _width(high - low, 1)
-    if width is None:
+    if plain is None:
         return None
-    counts = np.empty(len(values), width)
+    counts = np.empty(len(values), plain)
     distances(read_only(values), low, counts)
     return Narrow(counts, low, 1)
 
 
-def _step(some: Int64s) -> int:
-    """Return the largest number that all of these may be multiples of, from the first of them on."""
-    with np.errstate(over="ignore"):
-        return max(1, abs(int(np.gcd.reduce(some - some[0]))))
-
-
-def _width(distance: int, step: int) -> type[np.unsignedinteger[Any]] | None:
+def _width(distance: int, step: int) -> np.dtype[Any] | None:
     if step > 1 and distance >= MOST_EXACT:
         return None
-    return next((width for width in WIDTHS if distance // step <= np.iinfo(width).max), None)
+    return next((width for most, width in WIDTHS if distance // step <= most), None)
 
 
 def widened(counts: Array, base: int, step: int) -> Int64s:
