@@ -53,6 +53,7 @@ class CollectedRows:
         self._keeps_slabs = True
 
     def __len__(self) -> int:
+        """Return how many rows have been added, taken ones included."""
         return self._rows
 
     def add(self, batch: Batch) -> None:

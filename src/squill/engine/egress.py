@@ -70,8 +70,10 @@ class CollectSink(Operator):
         self._on_finished = on_finished
 
     def push(self, batch: Batch, port: int = 0) -> None:
+        if not len(batch):
+            return
         self._rows.add(batch)
-        if batch.ids is not None and len(batch):
+        if batch.ids is not None:
             self._late.add(batch)
             if self._late.numbered - self._looked_at >= MANY_ROWS:
                 self._looked_at = self._late.numbered
@@ -79,12 +81,15 @@ class CollectSink(Operator):
 
     def _finish_some(self) -> None:
         first_open = self._late.first_open()
-        done = self._rows.take_filled(lambda batch: _is_before(batch, first_open))
+        done = self._rows.take_filled(lambda batch: _last_number(batch) < first_open)
         if not done:
             return
-        finished = [_with_ends(batch, self._late.of) for batch in done if len(batch)]
-        self._late.forget(before=_last_number(done) + 1)
-        self._finished.extend(finished) if self._on_finished is None else self._on_finished(finished)
+        finished = [_with_ends(batch, self._late.of) for batch in done]
+        self._late.forget(before=_last_number(done[-1]) + 1)
+        if self._on_finished is None:
+            self._finished += finished
+        else:
+            self._on_finished(finished)
 
     def close_rows(self, ids: Int64s, ends: Int64s, port: int = 0) -> None:
         self._late.close(ids, ends)
@@ -96,7 +101,7 @@ class CollectSink(Operator):
 
     def pieces(self) -> list[Batch]:
         """Return all rows as intervals, in the order of their starts, in the pieces they are kept in if that can be."""
-        batches = [batch for batch in self._rows.batches if len(batch)]
+        batches = self._rows.batches
         if self._late.numbered:
             return [*self._finished, *(_with_ends(batch, self._late.of_last) for batch in batches)]
         if self.node.properties.ends_known or not batches:
@@ -123,12 +128,9 @@ class CollectSink(Operator):
         self._looked_at = self._late.numbered
 
 
-def _last_number(batches: Sequence[Batch]) -> int:
-    return next((int(batch.ids[-1]) for batch in reversed(batches) if batch.ids is not None and len(batch)), -1)
-
-
-def _is_before(batch: Batch, number: int) -> bool:
-    return _last_number([batch]) < number
+def _last_number(batch: Batch) -> int:
+    assert batch.ids is not None
+    return int(batch.ids[-1])
 
 
 def _with_ends(batch: Batch, ends_of: Callable[[Int64s | range], Int64s]) -> Batch:
