@@ -8,7 +8,7 @@ files or kept in memory is nothing that a runtime knows of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from squill.exchange.routers import BroadcastRouter
 from squill.exchange.scatter import Outbox, ScatterSink
 from squill.plan.node import Node
 
-__all__ = ["DRIVER", "Answer", "CollectAnswer", "OnReceipt", "Part", "Receipt", "handed_over"]
+__all__ = ["DRIVER", "Answer", "CollectAnswer", "OnReceipt", "Part", "Receipt", "handed_over", "send_to_driver"]
 
 DRIVER = 0
 """The only receiver of the answer."""
@@ -99,7 +99,7 @@ class CollectAnswer:
         elif root.properties.ends_known:
             yield _SentPart(root, shard, outbox)
         else:
-            yield _CollectedPart(shard, CollectSink(root, partial(_send, outbox)))
+            yield _CollectedPart(shard, CollectSink(root, partial(send_to_driver, outbox)))
 
 
 class _SentPart:
@@ -111,7 +111,8 @@ class _SentPart:
         return Receipt(shard=self._shard)
 
 
-def _send(outbox: Outbox, batches: list[Batch]) -> None:
+def send_to_driver(outbox: Outbox, batches: Iterable[Batch]) -> None:
+    """Send rows of the answer on, small batches put together."""
     for batch in worth_pushing(batches):
         outbox.send([DRIVER], batch)
 

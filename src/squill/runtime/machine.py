@@ -26,7 +26,7 @@ from squill.plan.fragments import Channel, Fragment
 from squill.plan.nodes.movement import ShardInput
 from squill.plan.reading_order import reading_order
 from squill.plan.routing import Routing
-from squill.runtime.answer import DRIVER, Answer, Part, Receipt
+from squill.runtime.answer import Answer, Part, Receipt, send_to_driver
 from squill.runtime.failure import located
 from squill.runtime.report import MeteredOutbox, Work
 from squill.runtime.shard import BatchInbox, Inbox, shard_steps
@@ -228,8 +228,7 @@ def _without_rows(receipt: Receipt, outbox: Outbox | None, work: Work) -> Receip
     if outbox is None:
         work.rows_out += sum(map(len, receipt.pieces))
         return receipt
-    for piece in receipt.pieces:
-        outbox.send([DRIVER], piece)
+    send_to_driver(outbox, receipt.pieces)
     return replace(receipt, pieces=())
 
 
