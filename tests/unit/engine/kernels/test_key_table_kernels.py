@@ -131,6 +131,17 @@ def test_growing_keeps_every_entry_reachable() -> None:
     assert table._replace(entries=larger).find(keys, homes) == [0, 1, 2, 3, 4]
 
 
+def test_growing_moves_every_entry_of_a_table_of_many_blocks() -> None:
+    rng = np.random.default_rng(7)
+    hashes = rng.integers(0, 2**63, 900).astype(np.uint64) * np.uint64(2)
+    entries, larger = np.full(2_048, -1), np.full(4_096, -1)
+    kernels.fill_table(hashes, np.zeros(len(hashes), np.uint8), entries)
+    before = np.sort(entries)
+    kernels.rebuild_table(entries, larger)
+    assert np.sort(larger)[-900:].tolist() == before[-900:].tolist()
+    assert np.count_nonzero(larger != -1) == len(hashes)
+
+
 def test_a_table_filled_from_hashes_leaves_out_free_slots() -> None:
     hashes = np.array([1, 1, 2], dtype=np.uint64) << np.uint64(32)
     entries = np.full(8, -1)
