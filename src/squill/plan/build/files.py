@@ -21,7 +21,8 @@ from squill.wording import shortened
 
 __all__ = [
     "FORMATS", "TYPED", "FoundFile", "changed_type", "common_type", "compare_columns", "expand_paths",
-    "file_schema", "first_line", "format_of", "read_stored", "scan_files", "unreadable", "unreadable_hint",
+    "file_schema", "first_line", "format_of", "other_types", "read_stored", "scan_files", "unreadable",
+    "unreadable_hint",
 ]  # fmt: skip
 
 FORMATS = {
@@ -153,6 +154,12 @@ def changed_type(columns: Schema, path: str, file_format: str) -> SchemaChangedE
         if name in found and not _may_fit(found[name], dtype):
             return _changed(name, found, columns, path, file_format)
     return None
+
+
+def other_types(found: Schema, columns: Schema, path: str, file_format: str) -> SchemaChangedError:
+    """Return the error for a file that stores other types than its input has."""
+    name = next(name for name, dtype in columns.items() if found[name] != dtype)
+    return _changed(name, found, columns, path, file_format)
 
 
 def _may_fit(guessed: pl.DataType, dtype: pl.DataType) -> bool:
