@@ -93,7 +93,9 @@ def check_mode(mode: str, operator: str) -> None:
 def _check_target(target: Path, mode: str, operator: str) -> None:
     shown = repr(str(target))
     if target == Path.cwd() or target == Path(target.anchor):
-        raise PlanError(f"{operator}: {shown} is the working folder", "name a folder below it.")
+        what = "the working folder" if target == Path.cwd() else "the root of all folders"
+        raise PlanError(f"{operator}: {shown} is {what}", "name a folder below it.")
+    _check_above(target, operator)
     if not target.exists():
         return
     if not target.is_dir():
@@ -109,6 +111,20 @@ def _check_target(target: Path, mode: str, operator: str) -> None:
             f"{operator}: {shown} is not empty and is no dataset of Squill",
             "use a folder that is not there yet: what others have put there is not overwritten.",
         )
+
+
+def _check_above(target: Path, operator: str) -> None:
+    """Raise where there is no room for a folder: below a file, or in a dataset, which goes as a whole."""
+    for folder in target.parents:
+        if folder.is_file():
+            raise PlanError(
+                f"{operator}: {str(target)!r} is below {str(folder)!r}, which is a file", "name a folder below folders."
+            )
+        if (folder / MANIFEST).is_file():
+            raise PlanError(
+                f"{operator}: {str(target)!r} is in the folder of a dataset, {str(folder)!r}",
+                "use a folder beside it: the files of a dataset are its answer, and who replaces it replaces all.",
+            )
 
 
 def _remove_left_behind(target: Path) -> None:
