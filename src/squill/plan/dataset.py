@@ -21,7 +21,7 @@ from squill.errors import SourceReadError
 from squill.plan.assignment import Assignment, Hashed, assignment_from
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource
-from squill.plan.paths import path_text
+from squill.plan.paths import local_text, path_text
 from squill.plan.routing import KEY_HASH_VERSION
 from squill.plan.schema import TIME_COLUMNS, Schema
 from squill.time import TimeType
@@ -213,7 +213,10 @@ def find_dataset(path: object, operator: str = "scan") -> Dataset | None:
     """Return the dataset in a folder, or None where there is none, or several paths are given."""
     if not isinstance(path, (str, os.PathLike)):
         return None
-    folder = Path(path_text(path, operator))
+    local = local_text(path_text(path, operator))
+    if local is None:
+        return None  # datasets are written to folders of the hosts
+    folder = Path(local)
     return read_dataset(folder) if (folder / MANIFEST).is_file() else None
 
 

@@ -233,6 +233,17 @@ def test_a_dataset_holds_no_other_one(cluster: sq.Cluster, tmp_path: Path) -> No
     assert everything_below(tmp_path) == before
 
 
+def test_a_dataset_is_found_by_its_address_too(cluster: sq.Cluster, tmp_path: Path) -> None:
+    plan = counts(cluster)
+    out = tmp_path / "an answer, 100%"
+    plan.to_storage(out.as_uri())
+    back = cluster.scan(out.as_uri())
+    assert (back.placement, back.keys, back.time) == (plan.placement, plan.keys, plan.time)
+    assert sq.scan(out.as_uri()).collect(sort=True).equals(plan.collect(sort=True))
+    with pytest.raises(SourceReadError, match="matches no file"):
+        sq.scan((tmp_path / "nowhere").as_uri())
+
+
 def test_empty_folder_may_be_used_and_parents_are_made(cluster: sq.Cluster, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     plan = cluster.from_frame({"t": [1]}, start="t")
