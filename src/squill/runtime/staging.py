@@ -1,9 +1,9 @@
 """A folder that becomes visible in one step.
 
 It is made beside its place under a hidden name, filled, and moved there; a folder that is there already changes
-places with it. So whoever looks sees the old content or the new one, whole, whatever happens in between. What a
-killed process has left under a hidden name is removed by the next one that writes to the same place, and by whoever
-goes on with its run.
+places with it. So whoever looks sees the old content or the new one, whole, whatever happens in between. An error, or
+Ctrl-C, after that and before the context is left puts everything back. What a killed process has left under a hidden
+name is removed by the next one that writes to the same place, and by whoever goes on with its run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Self
 
 from squill.errors import ClusterError, PlanError
 from squill.plan.dataset import MANIFEST
+from squill.runtime.interrupts import to_the_end
 from squill.runtime.stored_answer import sync_to_disk
 from squill.wording import shortened
 
@@ -32,7 +33,10 @@ RENAME_EXCHANGE = 2
 
 
 class Staging:
-    """A hidden folder while in context, at `folder`; `commit` gives it its place at `target`."""
+    """A hidden folder while in context, at `folder`; `commit` gives it its place at `target`.
+
+    Left by an error, also by one after `commit`, everything is as it was.
+    """
 
     def __init__(self, target: Path, mode: str, operator: str, run_id: str) -> None:
         check_mode(mode, operator)
@@ -41,11 +45,14 @@ class Staging:
         self._operator = operator
         self._mode = mode
         self._made: list[Path] = []
+        self._number: int | None = None
+        """Of our folder, by which it is known under either name."""
         _check_target(self.target, mode, operator)
 
     def __enter__(self) -> Self:
         parent = self.target.parent
         self._made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+        self._was_empty = self.target.exists() and not any(self.target.iterdir())
         hidden = f".{self.target.name}.{socket.gethostname()}.{os.getpid()}.{self._run_id}{SUFFIX}"
         self.folder = parent / hidden
         try:
@@ -53,6 +60,7 @@ class Staging:
             _remove_left_behind(self.target)
             remove_left_by(self._run_id, self.target)
             self.folder.mkdir()
+            self._number = self.folder.stat().st_ino
         except OSError as error:
             self._clean()
             raise _failure(self._operator, self.target, error) from error
@@ -71,10 +79,24 @@ class Staging:
             sync_to_disk(self.target.parent)
         except OSError as error:
             raise _failure(self._operator, self.target, error) from error
-        self._made = []
 
-    def __exit__(self, *error: object) -> None:
-        self._clean()
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self._made = []
+        else:
+            to_the_end(self._take_back)
+        to_the_end(self._clean)
+
+    def _take_back(self) -> None:
+        """Undo `commit`, where it had come so far."""
+        if not self.target.exists() or self.target.stat().st_ino != self._number:
+            return
+        if self.folder.exists():
+            _exchange(self.target, self.folder)
+            return
+        self.target.rename(self.folder)
+        if self._was_empty:
+            self.target.mkdir()
 
     def _clean(self) -> None:
         # Under its hidden name there is what was not committed, or what was there before.
@@ -155,7 +177,7 @@ def _exchange(one: Path, other: Path) -> None:
     other.rename(aside)
     try:
         one.rename(other)
-    except OSError:
+    except BaseException:
         aside.rename(other)
         raise
     aside.rename(one)
