@@ -217,7 +217,13 @@ def find_dataset(path: object, operator: str = "scan") -> Dataset | None:
     if local is None:
         return None  # datasets are written to folders of the hosts
     folder = Path(local)
-    return read_dataset(folder) if (folder / MANIFEST).is_file() else None
+    try:
+        is_there = (folder / MANIFEST).is_file()
+    except OSError as error:
+        raise SourceReadError(
+            f"{operator}: what is in {local!r} cannot be looked at: {error.strerror}", "may you read the folder?"
+        ) from error
+    return read_dataset(folder) if is_there else None
 
 
 def read_dataset(folder: Path) -> Dataset:

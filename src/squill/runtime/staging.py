@@ -47,12 +47,15 @@ class Staging:
         self._made: list[Path] = []
         self._number: int | None = None
         """Of our folder, by which it is known under either name."""
-        _check_target(self.target, mode, operator)
+        try:
+            _check_target(self.target, mode, operator)
+            self._was_empty = self.target.exists()  # or it is a dataset, which is never empty
+        except OSError as error:
+            raise _failure(operator, self.target, error) from error
 
     def __enter__(self) -> Self:
         parent = self.target.parent
         self._made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-        self._was_empty = self.target.exists() and not any(self.target.iterdir())
         hidden = f".{self.target.name}.{socket.gethostname()}.{os.getpid()}.{self._run_id}{SUFFIX}"
         self.folder = parent / hidden
         try:

@@ -226,9 +226,8 @@ def unreadable(path: str, file_format: str, error: Exception) -> SourceReadError
             f"scan: {path!r} is gone, or not seen from this machine; it was there when the query was made",
             "put it back, or make the query again; on a cluster all machines must see the files.",
         )
-    return SourceReadError(
-        f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
-    )
+    hint = "may you read the file?" if isinstance(error, PermissionError) else unreadable_hint(file_format)
+    return SourceReadError(f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", hint)
 
 
 def file_schema(path: str, file_format: str) -> Schema | None:
