@@ -22,12 +22,13 @@ from squill.engine.ingress import Arrival, RowReader, cut
 from squill.engine.row_groups import RowGroups, joined_groups, row_groups
 from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.errors import InputError
-from squill.plan.build.files import TYPED, changed_type, first_line, unreadable
+from squill.plan.build.files import TYPED, changed_type, first_line, other_types, unreadable
 from squill.plan.build.folder_columns import file_rows, paths_to_read, with_folder_columns
 from squill.plan.build.locations import read_errors
 from squill.plan.nodes import FilePart, FileSource
 from squill.plan.nodes.sources import UNITS
 from squill.plan.paths import is_local
+from squill.plan.schema import Schema
 from squill.time import MINUS_INFINITY
 
 __all__ = ["file_batches", "frames_of", "parts_of", "pieces_of", "read_error"]
@@ -210,8 +211,13 @@ def frames_of(source: FileSource, part: FilePart, *, ahead: bool = True) -> Iter
 
 
 def _with_place(source: FileSource, part: FilePart, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    expected = {name: source.columns[name] for name in source.needed}
     try:
-        yield from frames
+        for frame in frames:
+            # Types that a file stores are read as they are, and it may have been written anew since the query was made.
+            if frame.schema != expected:
+                raise other_types(Schema(frame.schema), Schema(expected), part.path, source.format)
+            yield frame
     except read_errors() as error:
         raise read_error(source, part, error) from error
 

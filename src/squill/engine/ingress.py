@@ -61,14 +61,14 @@ def _read_blocks(source: FrameSource, start: Expression, reader: RowReader) -> I
     ends = list(accumulate(sizes))
     blocks = [source.frame.slice(end - size, size) for size, end in zip(sizes, ends, strict=True)]
     is_open = source.lifetime is not None and source.lifetime.null_start
-    lows = [_earliest(block, start, null_start=is_open) for block in blocks]
+    lows = [_earliest(block, start, source.label, null_start=is_open) for block in blocks]
     for (first, size), block, until in zip(source.blocks, blocks, earliest_later(lows), strict=True):
         reader.skip_to(first)
         yield reader.read(_columns_of(block), size), until
 
 
-def _earliest(block: pl.DataFrame, start: Expression, *, null_start: bool) -> int:
-    series = _evaluate(_columns_of(block.select(start.roots)), start)
+def _earliest(block: pl.DataFrame, start: Expression, label: str, *, null_start: bool) -> int:
+    series = _evaluate(_columns_of(block.select(start.roots)), block.height, start, label)
     is_open = null_start and series.null_count() > 0
     return MINUS_INFINITY if is_open else int(bounds(as_int64(series)[0])[0])
 
@@ -121,28 +121,30 @@ class RowReader:
         if lifetime is None:
             batch = Batch.relational(payload, size)
         elif self._keep is None:
-            batch = self._lasting(columns, payload, lifetime)
+            batch = self._lasting(columns, size, payload, lifetime)
         else:
-            batch = self._filtered(columns, payload, lifetime, self._keep)
+            batch = self._filtered(columns, size, payload, lifetime, self._keep)
         self._check(columns, self.first_row, self.label)
         self.first_row += size
         return self._without_empty(batch) if lifetime is not None and lifetime.end is not None else batch
 
-    def _lasting(self, columns: Columns, payload: dict[str, pl.Series], lifetime: Lifetime) -> Batch:
-        starts = self._ticks(columns, lifetime.start)
+    def _lasting(self, columns: Columns, size: int, payload: dict[str, pl.Series], lifetime: Lifetime) -> Batch:
+        starts = self._ticks(columns, size, lifetime.start)
         in_order = self._check_range(starts, starts, lifetime.start.name)
         batch = Batch(starts, self._ends(columns, starts, lifetime), payload)
         batch.is_ordered = in_order
         return batch
 
-    def _filtered(self, columns: Columns, payload: dict[str, pl.Series], lifetime: Lifetime, keep: RowFilter) -> Batch:
-        starts = self._ticks(columns, lifetime.start)
+    def _filtered(
+        self, columns: Columns, size: int, payload: dict[str, pl.Series], lifetime: Lifetime, keep: RowFilter
+    ) -> Batch:
+        starts = self._ticks(columns, size, lifetime.start)
         batch = keep(Batch(starts, self._ends(columns, starts, lifetime), payload))
         batch.is_ordered = self._check_range(batch.sync, starts, lifetime.start.name)
         return batch
 
-    def _ticks(self, columns: Columns, start: Expression) -> Int64s:
-        series = _evaluate(columns, start)
+    def _ticks(self, columns: Columns, size: int, start: Expression) -> Int64s:
+        series = _evaluate(columns, size, start, self.label)
         if series.null_count() and self._null_start:
             return np.where(valid_of(series).view(np.bool_), as_int64(series)[0], MINUS_INFINITY)
         if series.null_count():
@@ -178,7 +180,7 @@ class RowReader:
     def _ends(self, columns: Columns, starts: Int64s, lifetime: Lifetime) -> Int64s | int:
         if lifetime.end is None:
             return 1 if self._is_point else INFINITY
-        series = _evaluate(columns, lifetime.end)
+        series = _evaluate(columns, len(starts), lifetime.end, self.label)
         if series.dtype == pl.Null():
             series = series.cast(pl.Int64)
         ends, valid = as_int64(series)
@@ -206,8 +208,16 @@ class RowReader:
         return f"row {self.first_row + row}: {values}"
 
 
-def _evaluate(columns: Columns, expression: Expression) -> pl.Series:
+def _evaluate(columns: Columns, size: int, expression: Expression, label: str) -> pl.Series:
     if expression.source_column is not None:
         return columns[expression.source_column]
     frame = framed([columns[name] for name in expression.roots])
-    return frame.select(expression.expr).to_series().rechunk()
+    try:
+        series = frame.select(expression.expr).to_series()
+    except pl.exceptions.PolarsError as error:
+        raise InputError(
+            f"input {label!r}: the time {expression} failed on {size} rows: {str(error).splitlines()[0]}",
+            "check the values, or compute the time before giving the data to Squill.",
+        ) from error
+    # Literals alone have no length of their own.
+    return series.rechunk() if expression.roots else series.new_from_index(0, size)

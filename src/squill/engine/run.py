@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,7 +18,7 @@ from squill.engine.egress_events import EventsSink
 from squill.engine.egress_file import FileSink
 from squill.engine.ingress import Arrival, frame_batches
 from squill.engine.ingress_events import event_batches
-from squill.errors import InternalError, PlanError, SourceStateError
+from squill.errors import InternalError, PlanError, SourceStateError, SquillError
 from squill.plan.build.checks import refuse_objects
 from squill.plan.events import Event
 from squill.plan.node import Node, walk
@@ -160,13 +161,19 @@ def write_file(root: Node, path: str | os.PathLike[str], file_format: str) -> in
     try:
         sink = FileSink(node, place, file_format)
     except OSError as error:
-        raise PlanError(
-            f"{operator}: {str(place)!r} cannot be written: {error.strerror or error}",
-            "see to its folder, or name another file.",
-        ) from error
+        raise _unwritable(operator, place, error) from error
     try:
         drive(compile_plan(node, sink))
         return sink.finish()
-    except BaseException:
+    except BaseException as error:
         sink.abandon()
+        if isinstance(error, OSError) and not isinstance(error, SquillError):
+            raise _unwritable(operator, place, error) from error
         raise
+
+
+def _unwritable(operator: str, place: Path, error: OSError) -> PlanError:
+    return PlanError(
+        f"{operator}: {str(place)!r} cannot be written: {error.strerror or error}",
+        "see to its folder, and that there is room in it, or name another file.",
+    )

@@ -21,7 +21,7 @@ from squill.errors import SourceReadError
 from squill.plan.assignment import Assignment, Hashed, assignment_from
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource
-from squill.plan.paths import path_text
+from squill.plan.paths import local_text, path_text
 from squill.plan.routing import KEY_HASH_VERSION
 from squill.plan.schema import TIME_COLUMNS, Schema
 from squill.time import TimeType
@@ -213,8 +213,17 @@ def find_dataset(path: object, operator: str = "scan") -> Dataset | None:
     """Return the dataset in a folder, or None where there is none, or several paths are given."""
     if not isinstance(path, (str, os.PathLike)):
         return None
-    folder = Path(path_text(path, operator))
-    return read_dataset(folder) if (folder / MANIFEST).is_file() else None
+    local = local_text(path_text(path, operator))
+    if local is None:
+        return None  # datasets are written to folders of the hosts
+    folder = Path(local)
+    try:
+        is_there = (folder / MANIFEST).is_file()
+    except OSError as error:
+        raise SourceReadError(
+            f"{operator}: what is in {local!r} cannot be looked at: {error.strerror}", "may you read the folder?"
+        ) from error
+    return read_dataset(folder) if is_there else None
 
 
 def read_dataset(folder: Path) -> Dataset:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from squill.errors import PlanError, SquillError
 from squill.wording import shortened
 
-__all__ = ["FOLDER_HINT", "is_local", "path_text", "unfit_text", "written_path"]
+__all__ = ["FOLDER_HINT", "is_local", "local_text", "path_text", "unfit_text", "written_path"]
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 FOLDER_HINT = 'give that of a folder, such as "out/".'
@@ -42,6 +42,20 @@ def unfit_text(text: str) -> str | None:
     return None if half is None else f"it holds {half.group()!r}, which is half a character"
 
 
+def local_text(text: str) -> str | None:
+    """Return the path on this host that is meant; None of an address elsewhere.
+
+    Examples
+    --------
+    >>> local_text("out"), local_text("file:///tmp/an%20answer"), local_text("s3://bucket/out")
+    ('out', '/tmp/an answer', None)
+    """
+    if is_local(text):
+        return text
+    address = urlsplit(text)
+    return unquote(address.path) if address.scheme.lower() == "file" else None
+
+
 def path_text(given: object, operator: str, hint: str = FOLDER_HINT, error: type[SquillError] = PlanError) -> str:
     """Return a path or an address as text, or raise for what can be none; nothing need be there.
 
@@ -55,7 +69,7 @@ def path_text(given: object, operator: str, hint: str = FOLDER_HINT, error: type
     text = os.fsdecode(given)
     if not text:
         raise error(f"{operator}: the path is empty", "give '.' for the folder that you are in.")
-    local = _local_text(text)
+    local = local_text(text)
     wrong = unfit_text(text if local is None else local) or (None if local is None else _too_long(local))
     if wrong is not None:
         raise error(f"{operator}: {shortened(text)} is no path: {wrong}", hint)
@@ -73,21 +87,13 @@ def written_path(given: object, operator: str, hint: str = FOLDER_HINT) -> Path:
     PosixPath('/tmp/an answer')
     """
     text = path_text(given, operator, hint)
-    local = _local_text(text)
+    local = local_text(text)
     if local is not None:
         return Path(local)
     raise PlanError(
         f"{operator}: {text!r} is an address of {urlsplit(text).scheme}; files are written to mounted folders only",
         "give the path of a folder that all machines see, or write there with to_spark() or of batches().",
     )
-
-
-def _local_text(text: str) -> str | None:
-    """Return the path on this host that is meant; None of an address elsewhere."""
-    if is_local(text):
-        return text
-    address = urlsplit(text)
-    return unquote(address.path) if address.scheme.lower() == "file" else None
 
 
 def _too_long(text: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -101,34 +102,49 @@ class Datasets:
 
     def _made(self, wanted: Wanted, made_by: Lineage | None, active: ActiveRun, ticket: RunTicket) -> Dataset:
         before = self.catalog.find(wanted.name) if wanted.name is not None else None
-        dataset = self._run(wanted, ticket)
+        interrupts: list[KeyboardInterrupt] = []
+
+        def announce(dataset: Dataset) -> None:
+            if made_by is None:
+                return
+            try:
+                self.catalog.put(Entry(dataset=dataset, owner=self._owner), made_by, overwrite=_replaces(wanted))
+            except KeyboardInterrupt as interrupt:
+                if self._version_of(wanted) != dataset.version:
+                    raise
+                interrupts.append(interrupt)  # it came when the name was given: the dataset stays
+
+        dataset = self._run(wanted, ticket, announce)
         active.rows = dataset.rows
-        if made_by is None:
-            return dataset
-        try:
-            self.catalog.put(Entry(dataset=dataset, owner=self._owner), made_by, overwrite=_replaces(wanted))
-        except BaseException:
-            if not _replaces(wanted):  # else it stands in the place of an older one
-                self._free(dataset)
-            raise
-        if before is not None and before.dataset.place == MEMORY:
+        if made_by is not None and before is not None and before.dataset.place == MEMORY:
             self._free(before.dataset)
+        for interrupt in interrupts:
+            raise interrupt
         return dataset
 
-    def _run(self, wanted: Wanted, ticket: RunTicket) -> Dataset:
+    def _run(self, wanted: Wanted, ticket: RunTicket, announce: Callable[[Dataset], None] = lambda _: None) -> Dataset:
         if wanted.place != MEMORY:
-            return store(self._runtime, wanted, ticket)
+            return store(self._runtime, wanted, ticket, announce)
         base = self._runtime.memory_folder()
         if base is None:
-            dataset = hold(self._runtime, replace(wanted, format=FRAME), ticket)
-            self._held.add(dataset.version)
-            return dataset
+            return self._hold(wanted, ticket, announce)
         if self._folder is None:
             self._folder = MemoryFolder(base, self._owner)
         version = wanted.version or ticket.id
         place = self._folder.place_of(version)
         mode = "overwrite" if (place / MANIFEST).exists() else "error"
-        return store(self._runtime, replace(wanted, path=place, format="ipc", version=version, mode=mode), ticket)
+        wanted = replace(wanted, path=place, format="ipc", version=version, mode=mode)
+        return store(self._runtime, wanted, ticket, announce)
+
+    def _hold(self, wanted: Wanted, ticket: RunTicket, announce: Callable[[Dataset], None]) -> Dataset:
+        dataset = hold(self._runtime, replace(wanted, format=FRAME), ticket)
+        self._held.add(dataset.version)
+        try:
+            announce(dataset)
+        except BaseException:
+            self._free(dataset)
+            raise
+        return dataset
 
     # -- find ---------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from squill.plan.fragments import ShardedPlan, explain_plan, fragments_of
 from squill.plan.node import Node
 from squill.runtime.batches import batches
 from squill.runtime.collect import Run, collect, run
+from squill.runtime.interrupts import to_the_end
 from squill.runtime.memory import is_alive, new_owner
 from squill.runtime.request import Request, without_password
 from squill.runtime.run_folder import About, driver_lives, left_runs
@@ -136,7 +138,11 @@ class Runs:
             if not self.has_catalog:
                 yield active
                 return
-            self._begin(active.ticket)
+            try:
+                self._begin(active.ticket)
+            except KeyboardInterrupt as interrupt:
+                self._end(active, interrupt, is_failure=False)
+                raise
             yield from self._until_the_end(active)
 
     def _until_the_end(self, active: ActiveRun) -> Iterator[ActiveRun]:
@@ -144,9 +150,9 @@ class Runs:
             yield active
         except BaseException as error:
             is_failure = isinstance(error, Exception) and not isinstance(error, Halted)
-            self._end(active, error, is_failure=is_failure)
+            to_the_end(partial(self._end, active, error, is_failure=is_failure))
             raise
-        self._end(active, None, is_failure=False)
+        to_the_end(partial(self._end, active, None, is_failure=False))
 
     def _begin(self, ticket: RunTicket) -> None:
         place = self.runtime.run_place(ticket.id) if ticket.left is None else ticket.left[0].path

@@ -1,9 +1,9 @@
 """A folder that becomes visible in one step.
 
 It is made beside its place under a hidden name, filled, and moved there; a folder that is there already changes
-places with it. So whoever looks sees the old content or the new one, whole, whatever happens in between. What a
-killed process has left under a hidden name is removed by the next one that writes to the same place, and by whoever
-goes on with its run.
+places with it. So whoever looks sees the old content or the new one, whole, whatever happens in between. An error, or
+Ctrl-C, after that and before the context is left puts everything back. What a killed process has left under a hidden
+name is removed by the next one that writes to the same place, and by whoever goes on with its run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Self
 
 from squill.errors import ClusterError, PlanError
 from squill.plan.dataset import MANIFEST
+from squill.runtime.interrupts import to_the_end
 from squill.runtime.stored_answer import sync_to_disk
 from squill.wording import shortened
 
@@ -32,7 +33,10 @@ RENAME_EXCHANGE = 2
 
 
 class Staging:
-    """A hidden folder while in context, at `folder`; `commit` gives it its place at `target`."""
+    """A hidden folder while in context, at `folder`; `commit` gives it its place at `target`.
+
+    Left by an error, also by one after `commit`, everything is as it was.
+    """
 
     def __init__(self, target: Path, mode: str, operator: str, run_id: str) -> None:
         check_mode(mode, operator)
@@ -41,7 +45,13 @@ class Staging:
         self._operator = operator
         self._mode = mode
         self._made: list[Path] = []
-        _check_target(self.target, mode, operator)
+        self._number: int | None = None
+        """Of our folder, by which it is known under either name."""
+        try:
+            _check_target(self.target, mode, operator)
+            self._was_empty = self.target.exists()  # or it is a dataset, which is never empty
+        except OSError as error:
+            raise _failure(operator, self.target, error) from error
 
     def __enter__(self) -> Self:
         parent = self.target.parent
@@ -53,6 +63,7 @@ class Staging:
             _remove_left_behind(self.target)
             remove_left_by(self._run_id, self.target)
             self.folder.mkdir()
+            self._number = self.folder.stat().st_ino
         except OSError as error:
             self._clean()
             raise _failure(self._operator, self.target, error) from error
@@ -71,10 +82,24 @@ class Staging:
             sync_to_disk(self.target.parent)
         except OSError as error:
             raise _failure(self._operator, self.target, error) from error
-        self._made = []
 
-    def __exit__(self, *error: object) -> None:
-        self._clean()
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self._made = []
+        else:
+            to_the_end(self._take_back)
+        to_the_end(self._clean)
+
+    def _take_back(self) -> None:
+        """Undo `commit`, where it had come so far."""
+        if not self.target.exists() or self.target.stat().st_ino != self._number:
+            return
+        if self.folder.exists():
+            _exchange(self.target, self.folder)
+            return
+        self.target.rename(self.folder)
+        if self._was_empty:
+            self.target.mkdir()
 
     def _clean(self) -> None:
         # Under its hidden name there is what was not committed, or what was there before.
@@ -93,7 +118,9 @@ def check_mode(mode: str, operator: str) -> None:
 def _check_target(target: Path, mode: str, operator: str) -> None:
     shown = repr(str(target))
     if target == Path.cwd() or target == Path(target.anchor):
-        raise PlanError(f"{operator}: {shown} is the working folder", "name a folder below it.")
+        what = "the working folder" if target == Path.cwd() else "the root of all folders"
+        raise PlanError(f"{operator}: {shown} is {what}", "name a folder below it.")
+    _check_above(target, operator)
     if not target.exists():
         return
     if not target.is_dir():
@@ -109,6 +136,20 @@ def _check_target(target: Path, mode: str, operator: str) -> None:
             f"{operator}: {shown} is not empty and is no dataset of Squill",
             "use a folder that is not there yet: what others have put there is not overwritten.",
         )
+
+
+def _check_above(target: Path, operator: str) -> None:
+    """Raise where there is no room for a folder: below a file, or in a dataset, which goes as a whole."""
+    for folder in target.parents:
+        if folder.is_file():
+            raise PlanError(
+                f"{operator}: {str(target)!r} is below {str(folder)!r}, which is a file", "name a folder below folders."
+            )
+        if (folder / MANIFEST).is_file():
+            raise PlanError(
+                f"{operator}: {str(target)!r} is in the folder of a dataset, {str(folder)!r}",
+                "use a folder beside it: the files of a dataset are its answer, and who replaces it replaces all.",
+            )
 
 
 def _remove_left_behind(target: Path) -> None:
@@ -139,7 +180,7 @@ def _exchange(one: Path, other: Path) -> None:
     other.rename(aside)
     try:
         one.rename(other)
-    except OSError:
+    except BaseException:
         aside.rename(other)
         raise
     aside.rename(one)

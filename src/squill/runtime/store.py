@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,8 +57,13 @@ class Wanted:
     progress: Assignment | None = None
 
 
-def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> Dataset:
-    """Run the plan and write its answer; left by an error, everything is as it was."""
+def store(
+    runtime: Runtime,
+    wanted: Wanted,
+    ticket: RunTicket | None = None,
+    announce: Callable[[Dataset], None] = lambda _: None,
+) -> Dataset:
+    """Run the plan, write its answer and `announce` it; left by an error, of that too, everything is as it was."""
     if wanted.format not in SUFFIXES:
         raise PlanError(f"{wanted.operator}: format is {shortened(wanted.format)}", 'use "parquet" or "ipc".')
     refuse_unstorable(wanted.node.schema, wanted.operator)
@@ -85,6 +91,8 @@ def store(runtime: Runtime, wanted: Wanted, ticket: RunTicket | None = None) -> 
         remove_folder(attempts)
         _write_manifest(staging.folder, dataset)
         staging.commit()
+        # Before the files that were there go: that takes a while, and then there is no way back.
+        announce(dataset)
     return dataset
 
 

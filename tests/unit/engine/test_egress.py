@@ -6,6 +6,7 @@ import datetime as dt
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import squill as sq
@@ -102,6 +103,19 @@ def test_a_failure_leaves_no_file_and_the_old_one_untouched(tmp_path: Path) -> N
         bad.to_parquet(tmp_path / "a.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
     assert (tmp_path / "a.parquet").read_bytes() == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize("kind", ["to_parquet", "to_ipc"])
+def test_a_full_disk_is_an_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    real = pa.OSFile
+    monkeypatch.setattr(pa, "OSFile", lambda path, mode: real("/dev/full", mode))
+    stream = sq.from_frame({"t": range(200_000)}, start="t")
+    with pytest.raises(PlanError, match=rf"{kind}: '.*/a' cannot be written: .*No space left.*\nHint: see to"):
+        getattr(stream, kind)(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_without_time_are_written_as_they_come(tmp_path: Path) -> None:

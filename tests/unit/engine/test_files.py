@@ -275,3 +275,19 @@ def test_parts_of_files_are_in_time_order_however_they_are_counted(tmp_path: Pat
     with sq.local(cores=3) as cluster:
         rows = cluster.scan(tmp_path, start="t").rekey("k").redistribute()
         assert rows.query(lambda g: g.sliding_window(9).count()).collect(sort=True).equals(counted)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "ipc"])
+@pytest.mark.parametrize("column", ["t", "x"])
+def test_types_that_a_file_was_given_after_the_query_was_made_are_an_error(
+    tmp_path: Path, suffix: str, column: str
+) -> None:
+    frame = pl.DataFrame({"t": [dt.datetime(2024, 1, 1)], "x": [1]})
+    path = tmp_path / f"a.{suffix}"
+    WRITERS[suffix](frame, path)
+    with sq.local(2) as cluster:
+        collects = [sq.scan(path, start="t").collect, cluster.scan(path, start="t").collect]
+        WRITERS[suffix](frame.cast({column: pl.Datetime("ns")}), path)
+        for collect in collects:
+            with pytest.raises(SchemaChangedError, match=f"column '{column}' is Datetime.*'ns'.* in this input it is"):
+                collect()

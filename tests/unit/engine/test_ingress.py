@@ -38,6 +38,27 @@ def test_start_and_end_may_be_expressions() -> None:
     assert stream.collect().rows() == [(20, 23, 10, 3)]
 
 
+@pytest.mark.parametrize("rows", [[], [3], [3, 1, 2]])
+def test_start_and_end_may_be_constants(rows: list[int]) -> None:
+    frame = pl.DataFrame({"t": rows}, schema={"t": pl.Int64})
+    one_end = sq.from_frame(frame, start="t", end=pl.lit(10)).collect()
+    assert one_end.rows() == [(start, 10) for start in sorted(rows)]
+    no_end = sq.from_frame(frame, start=sq.col("t"), end=pl.lit(None)).collect()
+    assert no_end.rows() == [(start, None) for start in sorted(rows)]
+    assert sq.from_frame(frame, start=pl.lit(7)).collect().rows() == [(7, 8, row) for row in rows]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_time_that_cannot_be_computed_is_an_error_that_names_the_input(shards: int) -> None:
+    frame = pl.DataFrame({"t": ["5", "oops", "7"]})
+    with sq.local(shards) as cluster:
+        stream = cluster.from_frame(frame, start=sq.col("t").cast(pl.Int64), name="clicks")
+        with pytest.raises(InputError, match="oops") as raised:
+            stream.collect()
+    assert "input 'clicks': the time t=" in str(raised.value)
+    assert "Hint: check the values" in str(raised.value)
+
+
 def test_an_error_numbers_rows_over_all_pieces() -> None:
     frame = pl.DataFrame({"t": [1, None]}, schema={"t": pl.Int64})
     reader = RowReader(source(frame, start="t"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +16,8 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import SourceReadError
+from squill.errors import ClusterError, SourceReadError
+from squill.plan.build.files import unreadable
 from squill.plan.build.locations import matching_files
 from squill.runtime import file_splits
 
@@ -162,3 +166,41 @@ def test_fsspec_itself() -> None:
     with fsspec.open("memory://squill/a.parquet", "wb") as file:
         file.write(written("parquet", FRAME))
     assert sq.scan("memory://squill/*.parquet", start="t").collect().height == 40
+
+
+def refusing(step: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """Return a function of a path that may not look at some, as where one has no right to; root has it everywhere."""
+
+    def refuse(path: Any, *given: Any, **named: Any) -> Any:
+        if Path(path).name in names:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return step(path, *given, **named)
+
+    return refuse
+
+
+def test_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("open", "closed", "_hidden"):
+        (tmp_path / name).mkdir()
+        FRAME.write_parquet(tmp_path / name / "a.parquet")
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, "_hidden"))
+    assert sq.scan(tmp_path).collect().height == 80
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, "closed"))
+    with pytest.raises(SourceReadError, match=r"scan: the folder '.*/closed' cannot be read: Permission.*\nHint: let"):
+        sq.scan(tmp_path)
+    assert sq.scan(tmp_path / "open").collect().height == 40
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_file", refusing(Path.is_file, "manifest.json"))
+    with pytest.raises(
+        SourceReadError, match=r"scan: what is in '.*' cannot be looked at: Permission denied\nHint: may"
+    ):
+        sq.scan(tmp_path)
+    with sq.local(1) as cluster, pytest.raises(ClusterError, match=r"to_storage: '.*' cannot be written: Permission"):
+        cluster.from_frame(FRAME).to_storage(tmp_path)
+
+
+def test_a_file_that_one_may_not_read_is_no_broken_one() -> None:
+    error = unreadable(__file__, "parquet", PermissionError(errno.EACCES, "Permission denied"))
+    assert str(error).endswith("Permission denied\nHint: may you read the file?")

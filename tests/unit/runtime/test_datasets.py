@@ -6,15 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 
 import squill as sq
+from squill.catalog import Catalog
 from squill.errors import ClusterError, DatasetNotFoundError, InputError, PlanError, SourceReadError
-from squill.runtime import datasets, memory, splits
+from squill.runtime import datasets, memory, splits, staging
 from squill.runtime.memory import MemoryFolder, is_alive, new_owner
 
 FRAME = {"t": list(range(40)), "k": [t % 7 for t in range(40)]}
@@ -235,6 +238,54 @@ def test_cancelled_run_leaves_nothing(cluster: sq.Cluster, tmp_path: Path) -> No
     assert actions(cluster) == [("to_storage", "counts", "cancelled")]
     assert cluster.datasets() == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["warehouse"]
+
+
+def first_time(moment: str, trouble: BaseException, step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the step, which fails the first time: before anything is done, or when all is."""
+    left = iter([trouble])
+
+    def failing(*given: Any, **named: Any) -> Any:
+        found = [] if moment == "before" else [step(*given, **named)]
+        for error in left:
+            raise error
+        return found[0] if found else step(*given, **named)
+
+    return failing
+
+
+@pytest.mark.parametrize("step", ["rmtree", "put", "end_run"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_ctrl_c_in_the_last_moments_leaves_one_whole_answer(
+    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, moment: str
+) -> None:
+    by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    new = by_key(cluster).query(lambda g: g.where(sq.col("k") < 3))
+    owner: Any = SimpleNamespace(rmtree=shutil.rmtree) if step == "rmtree" else Catalog
+    monkeypatch.setattr(owner, step, first_time(moment, KeyboardInterrupt(), getattr(owner, step)))
+    monkeypatch.setattr(staging, "shutil", owner if step == "rmtree" else shutil)
+    with pytest.raises(KeyboardInterrupt):
+        new.to_storage(tmp_path / "out", name="counts", mode="overwrite")
+    found = cluster.dataset("counts").collect(sort=True)
+    assert found.height in (40, new.collect().height)
+    assert found.equals(cluster.scan(tmp_path / "out").collect(sort=True))
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert "running" not in {run.state for run in cluster.runs()}
+
+
+def test_an_answer_whose_name_cannot_be_given_leaves_the_older_one(
+    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    for folder in ("out", "new/out", "empty"):
+        failing = first_time("before", ClusterError("no server", "wait."), Catalog.put)
+        monkeypatch.setattr(Catalog, "put", failing)
+        with pytest.raises(ClusterError, match="no server"):
+            by_key(cluster).to_storage(tmp_path / folder, name="counts", mode="overwrite")
+        assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+    assert cluster.dataset("counts").collect().height == 40
 
 
 def test_memory_dataset_is_where_its_shards_are(cluster: sq.Cluster) -> None:

@@ -212,11 +212,36 @@ def test_foreign_folders_and_files_are_refused(cluster: sq.Cluster, tmp_path: Pa
             plan.to_storage(tmp_path / "mine", mode=mode)
     with pytest.raises(PlanError, match="is a file"):
         plan.to_storage(tmp_path / "mine" / "thesis.tex")
+    with pytest.raises(PlanError, match=r"is below '.*thesis.tex', which is a file"):
+        plan.to_storage(tmp_path / "mine" / "thesis.tex" / "out")
+    with pytest.raises(PlanError, match="'/' is the root of all folders"):
+        plan.to_storage("/")
     with pytest.raises(PlanError, match="mode is 'append'"):
         plan.to_storage(tmp_path / "out", mode="append")
     with pytest.raises(PlanError, match="format is 'csv'"):
         plan.to_storage(tmp_path / "out", format="csv")
     assert everything_below(tmp_path) == ["mine", "mine/thesis.tex"]
+
+
+def test_a_dataset_holds_no_other_one(cluster: sq.Cluster, tmp_path: Path) -> None:
+    plan = cluster.from_frame({"t": [1]}, start="t")
+    plan.to_storage(tmp_path / "out")
+    before = everything_below(tmp_path)
+    for below in ("inner", "deep/inner", "_squill/inner"):
+        with pytest.raises(PlanError, match=r"is in the folder of a dataset, '.*/out'\nHint: use a folder beside"):
+            plan.to_storage(tmp_path / "out" / below)
+    assert everything_below(tmp_path) == before
+
+
+def test_a_dataset_is_found_by_its_address_too(cluster: sq.Cluster, tmp_path: Path) -> None:
+    plan = counts(cluster)
+    out = tmp_path / "an answer, 100%"
+    plan.to_storage(out.as_uri())
+    back = cluster.scan(out.as_uri())
+    assert (back.placement, back.keys, back.time) == (plan.placement, plan.keys, plan.time)
+    assert sq.scan(out.as_uri()).collect(sort=True).equals(plan.collect(sort=True))
+    with pytest.raises(SourceReadError, match="matches no file"):
+        sq.scan((tmp_path / "nowhere").as_uri())
 
 
 def test_empty_folder_may_be_used_and_parents_are_made(cluster: sq.Cluster, tmp_path: Path) -> None:

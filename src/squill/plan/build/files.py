@@ -21,7 +21,8 @@ from squill.wording import shortened
 
 __all__ = [
     "FORMATS", "TYPED", "FoundFile", "changed_type", "common_type", "compare_columns", "expand_paths",
-    "file_schema", "first_line", "format_of", "read_stored", "scan_files", "unreadable", "unreadable_hint",
+    "file_schema", "first_line", "format_of", "other_types", "read_stored", "scan_files", "unreadable",
+    "unreadable_hint",
 ]  # fmt: skip
 
 FORMATS = {
@@ -155,6 +156,12 @@ def changed_type(columns: Schema, path: str, file_format: str) -> SchemaChangedE
     return None
 
 
+def other_types(found: Schema, columns: Schema, path: str, file_format: str) -> SchemaChangedError:
+    """Return the error for a file that stores other types than its input has."""
+    name = next(name for name, dtype in columns.items() if found[name] != dtype)
+    return _changed(name, found, columns, path, file_format)
+
+
 def _may_fit(guessed: pl.DataType, dtype: pl.DataType) -> bool:
     """Whether values of a guessed type may be of the other, so that the column is not to blame."""
     if common_type(guessed, dtype) == dtype or isinstance(dtype, pl.Decimal):
@@ -219,9 +226,8 @@ def unreadable(path: str, file_format: str, error: Exception) -> SourceReadError
             f"scan: {path!r} is gone, or not seen from this machine; it was there when the query was made",
             "put it back, or make the query again; on a cluster all machines must see the files.",
         )
-    return SourceReadError(
-        f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", unreadable_hint(file_format)
-    )
+    hint = "may you read the file?" if isinstance(error, PermissionError) else unreadable_hint(file_format)
+    return SourceReadError(f"scan: {path!r} cannot be read as {file_format}: {first_line(error)}", hint)
 
 
 def file_schema(path: str, file_format: str) -> Schema | None:

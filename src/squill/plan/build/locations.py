@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import polars as pl
 
+from squill.errors import SourceReadError
 from squill.plan.paths import is_local
 
 if TYPE_CHECKING:
@@ -145,20 +146,29 @@ def is_listed(below: PurePath) -> bool:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder and in those below it, also where links lead to, but never below itself."""
-    for base, folders, names in os.walk(folder, followlinks=True):
+    """Yield the files that a folder shows and those below it, also where links lead to, but never below itself."""
+    for base, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         here = Path(base)
         links = (name for name in folders if (here / name).is_symlink())
         around = {name for name in links if here.resolve().is_relative_to((here / name).resolve())}
-        folders[:] = [name for name in folders if name not in around]
-        yield from (here / name for name in names)
+        folders[:] = [name for name in folders if name not in around and is_listed(PurePath(name))]
+        yield from (here / name for name in names if is_listed(PurePath(name)))
+
+
+def _refuse(error: OSError) -> None:
+    """Raise for a folder that cannot be read: without its files an answer would be wrong without a word."""
+    if isinstance(error, FileNotFoundError):
+        return  # it was removed meanwhile
+    raise SourceReadError(
+        f"scan: the folder {error.filename!r} cannot be read: {error.strerror}",
+        "let it be read, or leave it out: a glob or a list names the files that you want.",
+    ) from error
 
 
 def _local_files(text: str, suffixes: Collection[str]) -> list[str]:
     path = Path(text)
     if path.is_dir():
-        shown = (file for file in _files_below(path) if is_listed(file.relative_to(path)))
-        return sorted(str(file) for file in shown if suffix_of(file) in suffixes and file.is_file())
+        return sorted(str(file) for file in _files_below(path) if suffix_of(file) in suffixes and file.is_file())
     if path.is_file():
         return [text]
     if not any(mark in text for mark in MARKS):

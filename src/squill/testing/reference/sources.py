@@ -36,10 +36,11 @@ def _table(node: Source, frame: pl.DataFrame) -> list[Row]:
     ]
     if node.lifetime is None:
         return [Row(MINUS_INFINITY, INFINITY, payload) for payload in payloads]
-    starts = ticks_of(frame.select(node.lifetime.start.expr).to_series())
+    # A constant is as long as the columns beside it.
+    starts = ticks_of(frame.with_columns(time=node.lifetime.start.expr)["time"])
     ends: list[int | None] = [None] * len(starts)
     if node.lifetime.end is not None:
-        ends = ticks_of(frame.select(node.lifetime.end.expr).to_series())
+        ends = ticks_of(frame.with_columns(time=node.lifetime.end.expr)["time"])
     point = node.lifetime.end is None and node.lifetime.kind == "point"
     rows = []
     for start, end, payload in zip(starts, ends, payloads, strict=True):
