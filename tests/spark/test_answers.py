@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import InputError, NumericOverflowError
+from squill.errors import InputError, NumericOverflowError, UserFunctionError
 from squill.plan.fragments import fragments_of
 from squill.runtime.answer import CollectAnswer
 from squill.runtime.progress import Progress
@@ -80,6 +80,14 @@ def test_user_error_names_fragment_shard_and_operator(spark_cluster: sq.Cluster)
     keyed = spark_cluster.from_frame(frame, start="t").rekey("k").redistribute()
     with pytest.raises(NumericOverflowError, match=r"^fragment 2, shard \d of 2, aggregate: "):
         keyed.query(lambda s: s.with_duration(50).sum("x")).collect()
+
+
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_error_that_may_pass_names_the_operator_too(spark_cluster: sq.Cluster, channel: str) -> None:
+    keyed = spark_cluster.from_frame({"t": [1, 2], "k": [1, 1]}, start="t").rekey("k").redistribute(channel=channel)
+    failing = keyed.query(lambda g: g.snapshot_apply(lambda alive: {"n": 1 // 0}, {"n": pl.Int64}))
+    with pytest.raises(UserFunctionError, match=r"^fragment 2, shard \d of 2, snapshot_apply: .*the first row was"):
+        failing.collect()
 
 
 def test_bad_row_names_fragment_and_shard(spark_cluster: sq.Cluster) -> None:
