@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import InputError, NumericOverflowError
+from squill.errors import InputError, NumericOverflowError, PlanError, UserFunctionError
 from squill.plan.fragments import fragments_of
 from squill.runtime.answer import CollectAnswer
 from squill.runtime.progress import Progress
@@ -80,6 +81,21 @@ def test_user_error_names_fragment_shard_and_operator(spark_cluster: sq.Cluster)
     keyed = spark_cluster.from_frame(frame, start="t").rekey("k").redistribute()
     with pytest.raises(NumericOverflowError, match=r"^fragment 2, shard \d of 2, aggregate: "):
         keyed.query(lambda s: s.with_duration(50).sum("x")).collect()
+
+
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_error_that_may_pass_names_the_operator_too(spark_cluster: sq.Cluster, channel: str) -> None:
+    keyed = spark_cluster.from_frame({"t": [1, 2], "k": [1, 1]}, start="t").rekey("k").redistribute(channel=channel)
+    failing = keyed.query(lambda g: g.snapshot_apply(lambda alive: {"n": 1 // 0}, {"n": pl.Int64}))
+    with pytest.raises(UserFunctionError, match=r"^fragment 2, shard \d of 2, snapshot_apply: .*the first row was"):
+        failing.collect()
+
+
+def test_function_that_cannot_be_sent_is_told_with_its_operator(spark_cluster: sq.Cluster) -> None:
+    lock = threading.Lock()
+    rows = spark_cluster.from_frame({"t": [1, 2]}, start="t")
+    with pytest.raises(PlanError, match=r"^map_batches: it cannot be sent to other processes: .*lock"):
+        rows.query(lambda s: s.map_batches(lambda frame: (lock, frame)[1])).collect()
 
 
 def test_bad_row_names_fragment_and_shard(spark_cluster: sq.Cluster) -> None:

@@ -15,6 +15,9 @@ from squill.wording import kind_of
 
 __all__ = ["Call", "UserCode"]
 
+ANY_ROWS = "it must take whatever rows the input may have, nulls too: handle such rows in it, or filter them before."
+MEND = "the error that it raised is the cause of this one: mend the method, or handle the error in it."
+
 
 class Call(NamedTuple):
     """One call: its method ("" for a function), when and for which slot; the rows it was given, if any."""
@@ -49,17 +52,18 @@ class UserCode:
         raise self.wrong(f"returned {kind_of(returned)}, not rows", call)
 
     def failed(self, error: Exception, call: Call) -> UserFunctionError:
-        return self.wrong(f"raised {type(error).__name__}: {error}", call, None)
+        hint = ANY_ROWS if call.method in ("", "on_instant") else MEND
+        return self.wrong(f"raised {type(error).__name__}: {error}", call, hint)
 
-    def wrong(self, what: str, call: Call, hint: str | None = "") -> UserFunctionError:
-        """Return the error for a call; an empty hint stands for what may be returned."""
+    def wrong(self, what: str, call: Call, hint: str | None = None) -> UserFunctionError:
+        """Return the error for a call; without a hint it says what may be returned."""
         place = "" if self._time is None else f", at {self._time.show(call.t)}"
         sample = (
             f"; the first row was {call.rows.row(0, named=True)}" if call.rows is not None and len(call.rows) else ""
         )
         return UserFunctionError(
             f"{self._what}: {call.method or 'it'} {what}{place}{self._key(call.slot)}{sample}",
-            self._hint if hint == "" else hint,
+            self._hint if hint is None else hint,
         )
 
     def _key(self, slot: int) -> str:

@@ -15,13 +15,13 @@ from squill.errors import InternalError
 from squill.plan.explain import explain
 from squill.plan.layout import Layout
 from squill.plan.node import Node, walk
-from squill.plan.nodes import Source, TwoInputs, Union
+from squill.plan.nodes import Source
 from squill.plan.nodes.movement import Move, ShardInput, Split
-from squill.plan.placement import Placement, layout_of, placement_of
 from squill.plan.rebuild import substitute
 from squill.plan.rewrite import rewrite
 from squill.plan.rewrite.choose_join_table import choose_join_table
-from squill.plan.routing import FLAT, HashRouting, MulticastRouting, Routing
+from squill.plan.rewrite.leave_out_movements import leave_out_movements
+from squill.plan.routing import Routing
 from squill.plan.schema import Schema
 
 __all__ = ["Channel", "Fragment", "ShardedPlan", "explain_fragments", "explain_plan", "fragments_of", "sources_of"]
@@ -92,8 +92,8 @@ def sources_of(root: Node) -> list[Source]:
 def fragments_of(root: Node) -> ShardedPlan:
     """Cut the plan at its movements; what is used twice is computed and sent once."""
     # Whole first: what a fragment sends is what the later ones look at.
-    whole = choose_join_table(rewrite(root))
-    cutter = _Cutter(whole)
+    whole = choose_join_table(rewrite(leave_out_movements(root)))
+    cutter = _Cutter()
     cutter.fragment(whole)
     return ShardedPlan(fragments=tuple(draft.finished() for draft in cutter.drafts))
 
@@ -112,11 +112,10 @@ class _Draft:
 
 
 class _Cutter:
-    def __init__(self, whole: Node) -> None:
+    def __init__(self) -> None:
         self.drafts: list[_Draft] = []
         self._by_root: dict[int, _Draft] = {}
         self._channels: dict[int, Channel] = {}
-        self._needed = _needed_placements(whole)
 
     def fragment(self, root: Node) -> _Draft:
         """Return the fragment that computes this node; its senders come before it."""
@@ -137,8 +136,6 @@ class _Cutter:
             return node.parent
 
         def receive(node: Move) -> Node:
-            if self._is_implied(node):
-                return substitute(node.parent, leaf)  # the rows are where they should be
             layouts.append(node.routing.layout)
             channel = self._channel(node)
             return ShardInput(
@@ -167,36 +164,6 @@ class _Cutter:
             self._channels[id(node)] = channel
             sender.outputs.append(channel)
         return self._channels[id(node)]
-
-    def _is_implied(self, node: Move) -> bool:
-        """Whether the rows are where they should be without moving."""
-        routing = node.routing
-        if layout_of(node.parent) == routing.layout and len(routing.targets(0)) == 1:
-            return not isinstance(routing, MulticastRouting)  # every shard would send to itself
-        if not isinstance(routing, HashRouting) or routing.scope != FLAT:
-            return False
-        before = placement_of(node.parent)
-        if before is None or before.layout != routing.layout:
-            return False
-        if before == Placement.hashed(routing.keys, routing.layout):
-            return True
-        # By fewer columns: each key is on one shard, but not on the one that another input would look for it.
-        fewer = before.keys
-        return fewer is not None and set(fewer) <= set(routing.keys) and id(node) not in self._needed
-
-
-def _needed_placements(root: Node) -> set[int]:
-    """Return the movements between which and a node of several inputs no other movement stands."""
-    needed: set[int] = set()
-    below_pair: dict[int, bool] = {}
-    for node in reversed(list(walk(root))):
-        is_below = below_pair.get(id(node), False)
-        if isinstance(node, Move) and is_below:
-            needed.add(id(node))
-        passes = isinstance(node, (TwoInputs, Union)) or (is_below and not isinstance(node, Move))
-        for parent in node.inputs:
-            below_pair[id(parent)] = below_pair.get(id(parent), False) or passes
-    return needed
 
 
 def explain_fragments(root: Node) -> str:

@@ -336,8 +336,8 @@ def lineage_of(node: Node) -> Lineage:
         return Lineage(explain=explained, inputs=inputs, reason=reason)
     try:
         return Lineage(explain=explained, inputs=inputs, plan=dumps(bare))
-    except Exception as error:  # noqa: BLE001  (a user's object may refuse to be pickled in any way)
-        return Lineage(explain=explained, inputs=inputs, reason=f"it cannot be pickled: {error}")
+    except PlanError as error:
+        return Lineage(explain=explained, inputs=inputs, reason=error.what)
 
 
 def _without_held_rows(node: Node) -> Node | None:

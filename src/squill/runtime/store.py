@@ -18,6 +18,7 @@ from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node, walk
 from squill.plan.nodes import Source
 from squill.plan.placement import layout_of, placement_of
+from squill.plan.rewrite.leave_out_movements import leave_out_movements
 from squill.plan.schema import Schema
 from squill.plan.storable import refuse_unstorable
 from squill.runtime.answer import Receipt
@@ -100,7 +101,9 @@ def described(wanted: Wanted, path: str, receipts: list[Receipt]) -> Dataset:
     """Return what is to be known of the answer."""
     node = wanted.node
     version = wanted.version or new_id()
-    placement = placement_of(node)
+    shards = layout_of(node).shards
+    # A movement that was left out says nothing of where rows live, unless they all live in one place.
+    placement = placement_of(node if shards == 1 else leave_out_movements(node))
     is_timed = node.time is not None and not node.properties.per_window
     return Dataset(
         name=wanted.name,
@@ -114,7 +117,7 @@ def described(wanted: Wanted, path: str, receipts: list[Receipt]) -> Dataset:
         duration=node.properties.duration if is_timed else None,
         keys=wanted.keys,
         placed_by=None if placement is None else placement.keys,
-        shards=layout_of(node).shards,
+        shards=shards,
         files=tuple(_file(receipt, version, wanted.format, is_timed=is_timed) for receipt in receipts),
         lineage=explain_fragments(node),
         keeps_state=wanted.keep_state,

@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import polars as pl
+import pytest
+
 import squill as sq
+from squill.errors import PlanError
 from squill.plan.explain import explain
 from squill.plan.node import walk
 from squill.plan.serialise import dumps, loads
@@ -49,3 +54,20 @@ def test_another_process_reads_the_plan(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == explain(stream().plan)
+
+
+def test_function_that_cannot_leave_its_process_is_named_with_its_operator() -> None:
+    lock = threading.Lock()
+
+    def guarded(frame: pl.DataFrame) -> pl.DataFrame:
+        with lock:
+            return frame
+
+    plan = stream().map_batches(guarded).where(sq.col("x") > 2).plan
+    with pytest.raises(PlanError) as caught:
+        dumps([plan])
+    assert str(caught.value) == (
+        "map_batches: it cannot be sent to other processes: TypeError: cannot pickle '_thread.lock' object\n"
+        "Hint: a function or object of yours holds what stays in its process, such as a lock, a connection or an open "
+        "file: make that inside the function, when it is called."
+    )

@@ -97,6 +97,19 @@ def test_inputs_that_meet_are_dealt_alike_whatever_their_skews(cluster: sq.Clust
     assert len(run.frame) > 0
 
 
+@pytest.mark.parametrize("sizes", [(ROWS, ROWS), (ROWS, 100), (1_000, ROWS)])
+def test_inputs_that_meet_by_keys_of_different_names_are_dealt_alike(
+    cluster: sq.Cluster, sizes: tuple[int, int]
+) -> None:
+    frames = [skewed(2, sizes[0]), skewed(3, sizes[1]).rename({"k": "l", "x": "y"}), skewed(4).rename({"k": "m"})]
+    one, other, third = (sq.from_frame(frame, start="t") for frame in frames)
+    joined = one.with_duration(2_000).join(other, left_on="k", right_on="l")
+    for query in (joined, joined.where_not_exists(third.with_duration(50), left_on="k", right_on="m")):
+        expected = query.collect()
+        assert len(expected) > 0
+        assert_same_events(query.collect(on=cluster), expected)
+
+
 def test_inputs_are_weighed_by_their_rows(cluster: sq.Cluster) -> None:
     """The samples are equally large; that of a source ten times as long counts ten times."""
     long, short = skewed(4, 120_000), skewed(5, 12_000).rename({"x": "y"})

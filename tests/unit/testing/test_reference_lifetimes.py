@@ -64,6 +64,13 @@ def test_alter_lifetime_moves_the_start_then_sets_the_duration() -> None:
     ]
 
 
+def test_expressions_over_times_count_nanoseconds() -> None:
+    stream = sq.from_frame(pl.DataFrame({"t": pl.Series([-3, 1001]).cast(pl.Datetime("ns"))}), start="t")
+    assert lifetimes(stream.alter_lifetime(start=sq.start(), duration="5ns")) == [(-3, 2), (1001, 1006)]
+    since = sq.start() - pl.lit(-10).cast(pl.Datetime("ns"))
+    assert lifetimes(stream.with_duration(since)) == [(-3, 4), (1001, 2012)]
+
+
 def test_alter_lifetime_refuses_a_start_that_loses_the_order_of_time() -> None:
     with pytest.raises(InputError, match="below an earlier event's"):
         reference.run(points(1, 2).alter_lifetime(start=sq.start() * -1, duration=1))

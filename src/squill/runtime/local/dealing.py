@@ -6,7 +6,8 @@ to the shards by the rows that they have.
 
 A plan takes it that rows moved by the same columns to the same layout lie alike, be it for two inputs that meet or for
 a movement that is left out. So there is one deal for each such *claim*, whatever the scope of the movement, and it
-depends on the sources alone. Where somebody relies on the plain hash there is none: datasets that are read with their
+depends on the sources alone. Keys that match may be called differently on either side: claims whose rows meet in a
+fragment share one deal. Where somebody relies on the plain hash there is none: datasets that are read with their
 placement, and answers that are kept with theirs.
 """
 
@@ -23,7 +24,7 @@ from squill.engine.batch import Batch
 from squill.engine.hashing import hash_columns
 from squill.engine.operator import STARTS, Operator
 from squill.exchange.deal import Deal, bucket_count, even_deal
-from squill.plan.fragments import Fragment, ShardedPlan, sources_of
+from squill.plan.fragments import Channel, Fragment, ShardedPlan, sources_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Source
@@ -61,18 +62,37 @@ def deals_of(plan: ShardedPlan, splits: Splits) -> Deals:
     senders = {fragment.number: fragment for fragment in plan.fragments}
     looks: list[_Look] = []
     for channel in plan.channels.values():
-        routing = channel.routing
-        if isinstance(routing, HashRouting) and routing.keys and routing.layout.shards > 1:
-            sender, claim = senders[channel.sender], (routing.keys, routing.layout)
-            # State may be large, and a user's function is to see each row once.
-            if sender.reads_row_by_row:
-                looks.append(_Look(sender, claim, splits[sender.number, 0]))
+        sender, claim = senders[channel.sender], _claim_of(channel)
+        # State may be large, and a user's function is to see each row once.
+        if claim is not None and sender.reads_row_by_row:
+            looks.append(_Look(sender, claim, splits[sender.number, 0]))
     _take(looks)
-    counts: dict[Claim, list[Counts]] = {}
-    for look in looks:
-        if (known := look.counts()) is not None:
-            counts.setdefault(look.claim, []).append(known)
-    return {claim: even_deal(np.sum(known, axis=0), claim[1].shards) for claim, known in counts.items()}
+    deals: dict[Claim, Deal] = {}
+    for claims in _meeting_claims(plan):
+        counts = [known for look in looks if look.claim in claims and (known := look.counts()) is not None]
+        if counts:
+            (shards,) = {layout.shards for _, layout in claims}
+            deals |= dict.fromkeys(claims, even_deal(np.sum(counts, axis=0), shards))
+    return deals
+
+
+def _claim_of(channel: Channel) -> Claim | None:
+    routing = channel.routing
+    if isinstance(routing, HashRouting) and routing.keys and routing.layout.shards > 1:
+        return routing.keys, routing.layout
+    return None
+
+
+def _meeting_claims(plan: ShardedPlan) -> list[set[Claim]]:
+    """Return all claims, those together that rows of one fragment were moved by."""
+    channels = plan.channels
+    groups: list[set[Claim]] = []
+    for fragment in plan.fragments:
+        moved = (_claim_of(channels[number]) for number in fragment.inputs if number is not None)
+        met = {claim for claim in moved if claim is not None}
+        apart = [group for group in groups if not group & met]
+        groups = [*apart, met.union(*(group for group in groups if group & met))] if met else groups
+    return groups
 
 
 def _take(looks: Sequence[_Look]) -> None:

@@ -134,10 +134,9 @@ class StageJob:
         """Write an error that may pass for the driver."""
         if isinstance(error, SquillError) and not isinstance(error, MAY_PASS):
             return
-        try:
-            content = pickle.dumps(located(pickle.loads(pickle.dumps(error)), fragment, shard))  # noqa: S301
-        except Exception:  # noqa: BLE001  (an error of the user's that cannot be pickled)
-            content = pickle.dumps(located(ShardError(f"{type(error).__name__}: {error}"), fragment, shard))
+        # The traceback tells which operator was running.
+        copy = _copied(error).with_traceback(error.__traceback__)
+        content = pickle.dumps(located(copy, fragment, shard))
         name = file_name(self.stage.number, fragment.number, shard, attempt)
         place = (Path(self.folder) / name).with_suffix(".error")
         try:
@@ -145,6 +144,14 @@ class StageJob:
         except OSError:
             # The folder is gone, or its disk is full; then the error that is raised carries it.
             place.unlink(missing_ok=True)
+
+
+def _copied(error: Exception) -> Exception:
+    try:
+        copy: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301  (it was pickled here)
+    except Exception:  # noqa: BLE001  (an error of the user's that cannot be pickled)
+        return ShardError(f"{type(error).__name__}: {error}")
+    return copy
 
 
 @dataclass(frozen=True, kw_only=True)

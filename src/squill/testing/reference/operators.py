@@ -41,6 +41,7 @@ from squill.testing.reference.rows import (
     Row,
     checked,
     evaluate,
+    evaluated,
     group_rows,
     lasting,
     moved,
@@ -130,8 +131,8 @@ def alter_lifetime(node: AlterLifetime, rows: Rows) -> Rows:
     altered = []
     latest = MINUS_INFINITY
     for row in sorted(rows, key=lambda row: row.start):
-        (value,) = evaluate([node.start], row, node.parent)
-        (start,) = ticks_of(pl.Series([value], dtype=time.dtype))
+        (value,) = evaluated([node.start], row, node.parent)
+        (start,) = ticks_of(value.cast(time.dtype))
         if start is None or start < latest:
             raise InputError(
                 f"alter_lifetime: the new start of {row} is {start}, below an earlier event's {latest}",
@@ -147,23 +148,22 @@ def _lasting(
 ) -> Rows:
     """Return the row living from `start` for the duration; it vanishes when an expression gives 0 or less."""
     if isinstance(duration, Expression):
-        (value,) = evaluate([duration], original, node.parent)
-        duration = _duration_ticks(value, duration, _time(node))
+        (value,) = evaluated([duration], original, node.parent)
+        duration = _duration_ticks(value, _time(node))
         if duration is not None and duration <= 0:
             return []
     return [row.living(start, INFINITY if duration is None else lasting(start, duration, node.name))]
 
 
-def _duration_ticks(value: Any, expression: Expression, time: TimeType) -> int | None:
-    if value is None or time.is_integer:
-        return None if value is None else int(value)
-    assert isinstance(expression.dtype, pl.Duration)
+def _duration_ticks(value: pl.Series, time: TimeType) -> int | None:
     # In Python's integers, and from the value's own unit: nothing can be too long.
-    (counted,) = ticks_of(pl.Series([value], dtype=expression.dtype))
-    assert counted is not None
-    ticks, rest = divmod(counted * NANOSECONDS[expression.dtype.time_unit], time.tick_nanoseconds)
+    (counted,) = value.to_physical().to_list()
+    if counted is None or time.is_integer:
+        return None if counted is None else int(counted)
+    assert isinstance(value.dtype, pl.Duration)
+    ticks, rest = divmod(counted * NANOSECONDS[value.dtype.time_unit], time.tick_nanoseconds)
     if rest:
-        raise InputError(f"the duration {value} is not a whole number of ticks of {time}", "round it.")
+        raise InputError(f"the duration {value[0]} is not a whole number of ticks of {time}", "round it.")
     return ticks
 
 

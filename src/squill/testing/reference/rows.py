@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
 __all__ = [
-    "NAN", "Row", "checked", "evaluate", "group_rows", "identity", "moved", "order_key", "payload_identity",
-    "row_order", "ticks_of", "time_series", "typed_frame",
+    "NAN", "Row", "checked", "evaluate", "evaluated", "group_rows", "identity", "moved", "order_key",
+    "payload_identity", "row_order", "ticks_of", "time_series", "typed_frame",
 ]  # fmt: skip
 
 NAN = "not a number"
@@ -160,8 +160,13 @@ def typed_frame(payloads: Sequence[dict[str, Any]], schema: Schema) -> pl.DataFr
 
 def evaluate(expressions: Sequence[Expression], row: Row, node: Node) -> tuple[Any, ...]:
     """Return the values of expressions over `node`'s output for one of its rows."""
+    return tuple(values.to_list()[0] for values in evaluated(expressions, row, node))
+
+
+def evaluated(expressions: Sequence[Expression], row: Row, node: Node) -> list[pl.Series]:
+    """Return the same as columns of one value, in which times keep their nanoseconds: Python has no word for them."""
     columns = typed_frame([row.payload], node.schema).get_columns()
     if node.time is not None:
         columns += [time_series(START, [row.start], node.time), time_series(END, [row.end], node.time)]
     frame = pl.DataFrame(columns)
-    return tuple(frame.select(item.expr).to_series().to_list()[0] for item in expressions)
+    return [frame.select(item.expr).to_series() for item in expressions]

@@ -114,7 +114,8 @@ def test_an_error_names_the_function_the_instant_the_key_and_a_row() -> None:
 
     assert fails(divide) == (
         "snapshot_apply(divide): it raised ZeroDivisionError: integer division or modulo by zero, at 4 for the key "
-        "k='b'; the first row was {'k': 'b', 'x': 8}"
+        "k='b'; the first row was {'k': 'b', 'x': 8}\n"
+        "Hint: it must take whatever rows the input may have, nulls too: handle such rows in it, or filter them before."
     )
 
 

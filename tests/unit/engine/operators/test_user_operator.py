@@ -504,7 +504,8 @@ def test_an_error_names_the_operator_the_instant_the_key_and_a_row() -> None:
 
     assert fails(keyed(Divide)) == (
         "operator(Divide): on_instant raised ZeroDivisionError: integer division or modulo by zero, at 4 for the key "
-        "k='b'; the first row was {'k': 'b', 'x': 8}"
+        "k='b'; the first row was {'k': 'b', 'x': 8}\n"
+        "Hint: it must take whatever rows the input may have, nulls too: handle such rows in it, or filter them before."
     )
 
 
@@ -524,7 +525,10 @@ def test_an_error_in_on_time_has_no_row() -> None:
         def on_time(self, t: int) -> Any:
             raise ValueError("too late")
 
-    assert fails(points(1, x=[1]).operator(Late)) == "operator(Late): on_time raised ValueError: too late, at 4"
+    assert fails(points(1, x=[1]).operator(Late)) == (
+        "operator(Late): on_time raised ValueError: too late, at 4\n"
+        "Hint: the error that it raised is the cause of this one: mend the method, or handle the error in it."
+    )
 
 
 def test_an_error_in_the_constructor_names_the_key() -> None:
