@@ -222,6 +222,27 @@ def test_report_has_every_shard_of_every_fragment(spark_cluster: sq.Cluster, tmp
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
+def test_peak_memory_is_that_of_the_run_and_not_of_those_before(
+    spark_cluster: sq.Cluster, tmp_path: Path, channel: str
+) -> None:
+    megabytes = 400
+
+    def hold(frame: pl.DataFrame) -> pl.DataFrame:
+        import mmap
+
+        with mmap.mmap(-1, megabytes << 20) as held:
+            for place in range(0, len(held), mmap.PAGESIZE):
+                held[place] = 1
+        return frame
+
+    rows = cluster_of(spark_cluster, (2, 1), channel, tmp_path).from_frame({"x": [1, 2]}).rekey("x")
+    large = rows.query(lambda s: s.map_batches(hold)).redistribute().run().report()
+    small = rows.redistribute().run().report()
+    peaks = [max(work.memory for work in report.works) for report in (large, small)]
+    assert peaks[0] - peaks[1] > (megabytes << 20) // 2
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_rows_of_a_scan_are_all_there_and_counted(spark_cluster: sq.Cluster, tmp_path: Path, channel: str) -> None:
     cluster = cluster_of(spark_cluster, (2, 1), channel, tmp_path)
     rows = pl.DataFrame({"t": range(200_000), "x": [number % 7 for number in range(200_000)]})
