@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import InputError, NumericOverflowError
+from squill.errors import InputError, NumericOverflowError, PlanError
 from squill.plan.fragments import fragments_of
 from squill.runtime.answer import CollectAnswer
 from squill.runtime.progress import Progress
@@ -80,6 +80,17 @@ def test_user_error_names_fragment_shard_and_operator(spark_cluster: sq.Cluster)
     keyed = spark_cluster.from_frame(frame, start="t").rekey("k").redistribute()
     with pytest.raises(NumericOverflowError, match=r"^fragment 2, shard \d of 2, aggregate: "):
         keyed.query(lambda s: s.with_duration(50).sum("x")).collect()
+
+
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_function_that_holds_the_cluster_is_refused(
+    spark_cluster: sq.Cluster, spark_folder: Path, channel: str
+) -> None:
+    rows = spark_cluster.from_frame({"t": [1, 2], "k": [1, 2]}, start="t")
+    plan = rows.query(lambda s: s.map_batches(lambda frame: frame.head(spark_cluster.shards))).rekey("k")
+    with pytest.raises(PlanError, match=r"the function <lambda> \(line \d+ of .*cannot leave this process"):
+        plan.redistribute(channel=channel).collect()
+    assert list(spark_folder.iterdir()) == []
 
 
 def test_bad_row_names_fragment_and_shard(spark_cluster: sq.Cluster) -> None:

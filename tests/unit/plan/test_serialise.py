@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import polars as pl
+import pytest
+
 import squill as sq
+from squill.errors import PlanError
 from squill.plan.explain import explain
 from squill.plan.node import walk
 from squill.plan.serialise import dumps, loads
@@ -38,6 +43,27 @@ def test_remembered_values_are_left_out() -> None:
 def test_function_is_carried_by_value() -> None:
     factor = 3
     assert loads(dumps(lambda x: x * factor))(5) == 15
+
+
+def test_function_that_holds_what_cannot_leave_the_process_is_named() -> None:
+    lock, factor = threading.Lock(), 3
+
+    def wait(frame: pl.DataFrame) -> pl.DataFrame:
+        with lock:
+            return frame
+
+    def scale(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.select(pl.all() * factor)
+
+    source = sq.from_frame({"x": [1, 2]})
+    text = r"(?s)the function wait \(line \d+ of .*test_serialise.py\) holds what cannot leave .*'_thread.lock'.*Hint: "
+    with pytest.raises(PlanError, match=text):
+        dumps(source.map_batches(scale).map_batches(wait).plan)
+
+
+def test_other_objects_that_cannot_be_pickled_are_errors_of_their_own() -> None:
+    with pytest.raises(TypeError, match=r"cannot pickle '_thread.lock'"):
+        dumps([abs, lambda x: x, threading.Lock()])
 
 
 def test_another_process_reads_the_plan(tmp_path: Path) -> None:
