@@ -157,6 +157,18 @@ def test_other_movements_and_a_stream_sent_two_ways(spark_cluster: sq.Cluster, t
         assert_same_events(both, some.union(some).collect())
 
 
+def test_rows_move_from_spark_to_threads_and_back(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    tasks = cluster_of(spark_cluster, (2, 1), None, tmp_path)
+    with sq.local(cores=2) as threads:
+        reduced = tasks.from_frame(CLICKS, start="t").rekey("ad").query(counted).redistribute(to=threads).query(summed)
+        assert reduced.layout.shards == 2
+        assert_same_events(reduced.collect(), expected("a"))
+        back = threads.from_frame(CLICKS, start="t").rekey("ad").redistribute(to=tasks).query(counted)
+        assert_same_events(back.collect(), expected("a"))
+        assert back.to_spark().count() == expected("a").height
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_tasks_read_files_and_send_them_through_the_shuffle(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
     for number, part in enumerate(CLICKS.iter_slices(900)):
         part.write_parquet(tmp_path / f"{number}.parquet")
