@@ -14,7 +14,7 @@ setup: ## make .venv with pinned packages, and see that Java 17 is there
 demo: setup ## show the library at work on an embedded Spark
 	@$(python) examples/demo.py
 
-test: setup ## run every check and every test
+test: setup ## run every check, and every test but those of make faults
 	@scripts/test.sh
 
 check: setup ## lint, types, import rules and size figures: the part that takes seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import polars as pl
 import pytest
@@ -31,6 +32,10 @@ def counted(group: sq.Stream) -> sq.Stream:
     return group.with_duration(7).aggregate(n=sq.count(), total=sq.sum("x"))
 
 
+def chosen(shards: int, row: dict[str, int]) -> int:
+    return row["x"] % shards
+
+
 # Movements that leave every row on exactly one shard, in any order; then the key is brought together.
 MOVES: dict[str, Callable[[Sharded], Sharded]] = {
     "redistribute": lambda s: s.redistribute(),
@@ -39,7 +44,7 @@ MOVES: dict[str, Callable[[Sharded], Sharded]] = {
     "reshard": lambda s: s.reshard(),
     "reshard local": lambda s: s.reshard(scope="local"),
     "by another key": lambda s: s.rekey("x").redistribute().rekey("k"),
-    "multicast to one": lambda s: s.multicast(lambda row: row["x"] % s.layout.shards),
+    "multicast to one": lambda s: s.multicast(partial(chosen, s.layout.shards)),
     "pass": lambda s: s.query(lambda g: g.where(sq.col("x") < 9)),
 }
 moves = st.lists(st.sampled_from(sorted(MOVES)), max_size=4)
@@ -68,9 +73,9 @@ def test_grouped_aggregates(
     with sq.local(cores=size[1], machines=size[0]) as cluster:
         rows = moved(cluster.from_frame(frame, start="t").rekey("k"), first)
         if early:  # partial counts per shard, moved about as edges, summed where each key is together
-            partial = rows.query(counted)
+            counts = rows.query(counted)
             movable = [name for name in second if name not in ("by another key", "multicast to one", "pass")]
-            plan = moved(partial, movable).redistribute().query(summed)
+            plan = moved(counts, movable).redistribute().query(summed)
         else:
             plan = moved(rows, second).redistribute().query(counted)
         assert_same_events(plan.collect(), expected)

@@ -94,8 +94,19 @@ def test_error_that_may_pass_names_the_operator_too(spark_cluster: sq.Cluster, c
 def test_function_that_cannot_be_sent_is_told_with_its_operator(spark_cluster: sq.Cluster) -> None:
     lock = threading.Lock()
     rows = spark_cluster.from_frame({"t": [1, 2]}, start="t")
-    with pytest.raises(PlanError, match=r"^map_batches: it cannot be sent to other processes: .*lock"):
+    with pytest.raises(PlanError, match=r"^map_batches: the function <lambda> \(line \d+ of .*lock"):
         rows.query(lambda s: s.map_batches(lambda frame: (lock, frame)[1])).collect()
+
+
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_function_that_holds_the_cluster_is_refused(
+    spark_cluster: sq.Cluster, spark_folder: Path, channel: str
+) -> None:
+    rows = spark_cluster.from_frame({"t": [1, 2], "k": [1, 2]}, start="t")
+    plan = rows.query(lambda s: s.map_batches(lambda frame: frame.head(spark_cluster.shards))).rekey("k")
+    with pytest.raises(PlanError, match=r"the function <lambda> \(line \d+ of .*cannot be sent to other processes"):
+        plan.redistribute(channel=channel).collect()
+    assert list(spark_folder.iterdir()) == []
 
 
 def test_bad_row_names_fragment_and_shard(spark_cluster: sq.Cluster) -> None:

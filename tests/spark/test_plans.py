@@ -157,6 +157,18 @@ def test_other_movements_and_a_stream_sent_two_ways(spark_cluster: sq.Cluster, t
         assert_same_events(both, some.union(some).collect())
 
 
+def test_rows_move_from_spark_to_threads_and_back(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    tasks = cluster_of(spark_cluster, (2, 1), None, tmp_path)
+    with sq.local(cores=2) as threads:
+        reduced = tasks.from_frame(CLICKS, start="t").rekey("ad").query(counted).redistribute(to=threads).query(summed)
+        assert reduced.layout.shards == 2
+        assert_same_events(reduced.collect(), expected("a"))
+        back = threads.from_frame(CLICKS, start="t").rekey("ad").redistribute(to=tasks).query(counted)
+        assert_same_events(back.collect(), expected("a"))
+        assert back.to_spark().count() == expected("a").height
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_tasks_read_files_and_send_them_through_the_shuffle(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
     for number, part in enumerate(CLICKS.iter_slices(900)):
         part.write_parquet(tmp_path / f"{number}.parquet")
@@ -219,6 +231,27 @@ def test_report_has_every_shard_of_every_fragment(spark_cluster: sq.Cluster, tmp
     assert report.by_fragment["bytes_out"][0] > ROWS
     assert report.by_fragment["rows_out"][1] == run.frame.height
     assert report.by_fragment["bytes_out"][1] > run.frame.height
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_peak_memory_is_that_of_the_run_and_not_of_those_before(
+    spark_cluster: sq.Cluster, tmp_path: Path, channel: str
+) -> None:
+    megabytes = 400
+
+    def hold(frame: pl.DataFrame) -> pl.DataFrame:
+        import mmap
+
+        with mmap.mmap(-1, megabytes << 20) as held:
+            for place in range(0, len(held), mmap.PAGESIZE):
+                held[place] = 1
+        return frame
+
+    rows = cluster_of(spark_cluster, (2, 1), channel, tmp_path).from_frame({"x": [1, 2]}).rekey("x")
+    large = rows.query(lambda s: s.map_batches(hold)).redistribute().run().report()
+    small = rows.redistribute().run().report()
+    peaks = [max(work.memory for work in report.works) for report in (large, small)]
+    assert peaks[0] - peaks[1] > (megabytes << 20) // 2
 
 
 @pytest.mark.parametrize("channel", CHANNELS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 from dataclasses import fields
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
@@ -23,16 +24,19 @@ __all__ = ["dumps", "loads"]
 class _PlanPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     """Leaves out what nodes and expressions computed from their fields and remember.
 
-    ``nodes``  those that it has met.
+    ``nodes``, ``functions``  those that were begun.
     """
 
     def __init__(self, buffer: io.BytesIO) -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
         self.nodes: list[Node] = []
+        self.functions: list[FunctionType] = []
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Node):
             self.nodes.append(obj)
+        elif isinstance(obj, FunctionType):
+            self.functions.append(obj)
         if isinstance(obj, (Node, Expression)):
             return _rebuild, (type(obj), {entry.name: getattr(obj, entry.name) for entry in fields(obj)})
         return super().reducer_override(obj)
@@ -55,27 +59,44 @@ def dumps(value: object) -> bytes:
     try:
         pickler.dump(value)
     except Exception as error:  # a user's object may refuse to be pickled in any way
-        where = next((node.name for node in pickler.nodes if not _has_form(node)), "a function")
-        raise PlanError(
-            f"{where}: it cannot be sent to other processes: {type(error).__name__}: {error}",
-            "a function or object of yours holds what stays in its process, such as a lock, a connection or an open "
-            "file: make that inside the function, when it is called.",
-        ) from error
+        raise _refused(pickler, error) from error
     return buffer.getvalue()
 
 
-def _has_form(node: Node) -> bool:
-    """Whether the node can be pickled, whatever it stands on."""
-    values = [value for entry in fields(node) if not _holds_node(value := getattr(node, entry.name))]
-    try:
-        _PlanPickler(io.BytesIO()).dump(values)
-    except Exception:  # noqa: BLE001  (as above)
-        return False
-    return True
+def _refused(pickler: _PlanPickler, error: Exception) -> PlanError:
+    """Return the error for what has no form as bytes: the first of the operators and functions that fail by themselves."""
+    node = next((node for node in pickler.nodes if not _has_form(_own_values(node))), None)
+    function = next((function for function in pickler.functions if not _has_form(function)), None)
+    what = "an object" if function is None else f"the function {_place_of(function)}"
+    where = "" if node is None else f"{node.name}: "
+    said = next(iter(str(error).splitlines()), "")
+    return PlanError(
+        f"{where}{what} cannot be sent to other processes: {type(error).__name__}: {said}",
+        "let it hold values only, a number in place of a stream or a cluster; make what stays in its process, such as "
+        "a lock, a connection or an open file, inside the function when it is called.",
+    )
+
+
+def _place_of(function: FunctionType) -> str:
+    code = function.__code__
+    return f"{function.__name__} (line {code.co_firstlineno} of {code.co_filename})"
+
+
+def _own_values(node: Node) -> list[object]:
+    """Return what the node holds beside the nodes that it stands on."""
+    return [value for entry in fields(node) if not _holds_node(value := getattr(node, entry.name))]
 
 
 def _holds_node(value: object) -> bool:
     return isinstance(value, Node) or (isinstance(value, tuple) and any(isinstance(item, Node) for item in value))
+
+
+def _has_form(value: object) -> bool:
+    try:
+        _PlanPickler(io.BytesIO()).dump(value)
+    except Exception:  # noqa: BLE001  (as above)
+        return False
+    return True
 
 
 def loads(data: bytes) -> Any:

@@ -6,8 +6,9 @@ import resource
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import polars as pl
 
@@ -16,7 +17,7 @@ from squill.exchange.codec import encoding_seconds
 from squill.exchange.scatter import Outbox
 from squill.time import MINUS_INFINITY
 
-__all__ = ["MeteredOutbox", "RunReport", "Work", "own_seconds"]
+__all__ = ["MeteredOutbox", "RunReport", "Work", "forget_peak_memory", "own_seconds"]
 
 KINDS = ("read", "compute", "encode", "move", "wait")
 SKEWED = 1.5
@@ -37,6 +38,12 @@ _ASIDE = _Aside()
 def own_seconds() -> float:
     """Return the time, without what this thread has been measured doing; for differences."""
     return time.perf_counter() - _ASIDE.seconds
+
+
+def forget_peak_memory() -> None:
+    """Let the most that this process has held be what it holds now: a worker runs the tasks of many queries."""
+    with suppress(OSError):  # a system that is not Linux
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def _own_cpu() -> float:
@@ -60,7 +67,7 @@ class Work:
     ``move``     sending them; where rows pass by reference, waiting for room.
     ``wait``     waiting for rows of shards that run at the same time.
     ``cpu``      of the threads that did its steps; Polars' threads are not counted.
-    ``memory``   the most that its process has held, in bytes.
+    ``memory``   the most that its process has held, in bytes; on Spark since the task began, on threads ever.
     ``clock``    how far its rows have come in time, or in progress.
     """
 

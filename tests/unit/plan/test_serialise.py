@@ -45,6 +45,13 @@ def test_function_is_carried_by_value() -> None:
     assert loads(dumps(lambda x: x * factor))(5) == 15
 
 
+def test_object_that_cannot_be_pickled_is_no_function_of_the_users() -> None:
+    with pytest.raises(
+        PlanError, match=r"^an object cannot be sent to other processes: .*cannot pickle '_thread.lock'"
+    ):
+        dumps([abs, lambda x: x, threading.Lock()])
+
+
 def test_another_process_reads_the_plan(tmp_path: Path) -> None:
     path = tmp_path / "plan"
     path.write_bytes(dumps(stream().plan))
@@ -63,11 +70,16 @@ def test_function_that_cannot_leave_its_process_is_named_with_its_operator() -> 
         with lock:
             return frame
 
-    plan = stream().map_batches(guarded).where(sq.col("x") > 2).plan
+    def scale(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.select(pl.all() * 3)
+
+    plan = stream().map_batches(scale).map_batches(guarded).where(sq.col("x") > 2).plan
     with pytest.raises(PlanError) as caught:
         dumps([plan])
+    line = guarded.__code__.co_firstlineno
     assert str(caught.value) == (
-        "map_batches: it cannot be sent to other processes: TypeError: cannot pickle '_thread.lock' object\n"
-        "Hint: a function or object of yours holds what stays in its process, such as a lock, a connection or an open "
-        "file: make that inside the function, when it is called."
+        f"map_batches: the function guarded (line {line} of {__file__}) cannot be sent to other processes: "
+        "TypeError: cannot pickle '_thread.lock' object\n"
+        "Hint: let it hold values only, a number in place of a stream or a cluster; make what stays in its process, "
+        "such as a lock, a connection or an open file, inside the function when it is called."
     )

@@ -231,7 +231,8 @@ def failed_without_a_word(error: Exception, fragments: Sequence[Fragment] = ()) 
     where = ", ".join(fragment.title for fragment in fragments)
     return ShardError(
         f"{where}{': ' if where else ''}a Spark task failed: {_reason(error)}",
-        "a worker that exits without an error was killed, often for want of memory; Spark's own error is the cause.",
+        "a worker that exits without an error was killed, often for want of memory: more shards, such as "
+        "redistribute(to=…) makes, hold less at once. Spark's own error is the cause.",
     )
 
 

@@ -26,6 +26,7 @@ from squill.polars_memory import keeping_environment
 from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.shipping import ship_package
+from squill.runtime.spark.slots import slots_of
 from squill.wording import shortened
 
 __all__ = ["start_runtime", "start_session"]
@@ -224,18 +225,19 @@ def _machines(session: Any, machines: int | None, cores: int) -> int:
             f"spark: cores is {cores}, but the session gives a task {allowed}",
             f"start the session with --conf spark.task.cpus={cores}, or let cores be at most {allowed}.",
         )
-    slots = _slots(session, machines)
+    if not is_connect(session):
+        slots = slots_of(session, allowed, count_all=machines is None)
+        return slots if machines is None else machines
+    if machines is not None:
+        return machines
+    slots = _slots_of_connect(session)
     if slots < allowed:
         raise _too_few_slots(allowed, slots)
-    return slots // allowed if machines is None else machines
+    return slots // allowed
 
 
-def _slots(session: Any, machines: int | None) -> int:
-    if not is_connect(session):
-        return int(session.sparkContext.defaultParallelism)
-    if machines is not None:
-        return sys.maxsize
-    # There is no context to ask; but a range is cut into as many parts as there are slots.
+def _slots_of_connect(session: Any) -> int:
+    """Return how many cores there are: there is no context to ask, but a range is cut into as many parts."""
     parts = session.range(MANY_SLOTS).selectExpr("spark_partition_id() as part")
     return 1 + int(parts.selectExpr("max(part)").first()[0])
 

@@ -50,6 +50,7 @@ from squill.plan.stages import Stage
 from squill.runtime.answer import Answer, Receipt
 from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
+from squill.runtime.report import forget_peak_memory
 from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.spark.carried import carrying
 from squill.runtime.spark.jobs import filler
@@ -232,6 +233,7 @@ def run_shuffle_task(
     job_bytes: bytes, wave: int, rows_read: Any, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The function of the task: parcels in, parcels out. `rows_read` is Spark's count of them for who looks on."""
+    forget_peak_memory()
     job: ShuffleJob = loads(job_bytes)
     context = TaskContext.get()
     assert context is not None

@@ -35,7 +35,7 @@ from squill.runtime.answer import Answer, Receipt
 from squill.runtime.failure import located
 from squill.runtime.hosts import hosts_of_splits
 from squill.runtime.machine import Machine, Ports
-from squill.runtime.report import Work
+from squill.runtime.report import Work, forget_peak_memory
 from squill.runtime.run_folder import StoredSplit
 from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.spark.carried import carrying
@@ -227,6 +227,7 @@ def error_files(folder: Path, wave: WaveJob) -> list[Path]:
 
 def run_task(job_bytes: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function of the task: its number in the wave in, manifest lines out."""
+    forget_peak_memory()
     wave: WaveJob = loads(job_bytes)
     attempt = TaskContext.get().taskAttemptId()  # type: ignore[union-attr]
     for batch in batches:

@@ -29,6 +29,7 @@ from squill.runtime.spark.pipes.job import PipeJob, Prepared, prepared
 from squill.runtime.spark.pipes.kept import kept_fragments
 from squill.runtime.spark.pipes.member import Invitation, run_member
 from squill.runtime.spark.pipes.wire import Pass
+from squill.runtime.spark.slots import concurrent_tasks
 from squill.runtime.ticket import RunTicket, new_id
 from squill.time import MINUS_INFINITY
 
@@ -72,7 +73,7 @@ class PipedRun:
         self._outlet = outlet
         self._cores = cores
         widest = max(fragment.layout.machines for fragment in plan.fragments)
-        self._tasks = min(widest, machines, _slots(session))
+        self._tasks = min(widest, machines, max(1, concurrent_tasks(session)))
         self._folder = folder
         self._tls = tls
         self._task = run_pipe_task if task is None else task
@@ -148,12 +149,6 @@ class PipedRun:
             is_over.set()
             helper.join()
         return None
-
-
-def _slots(session: Any) -> int:
-    """Return how many tasks can run at once: what Spark itself asks before it begins a barrier stage."""
-    context = session.sparkContext._jsc.sc()
-    return max(1, int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile())))
 
 
 def _driver_addresses(session: Any) -> tuple[str, str]:

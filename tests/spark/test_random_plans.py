@@ -1,0 +1,83 @@
+"""Sharded plans, random in their movements, on Spark: what their definition says, whatever carries the rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import squill as sq
+from squill.runtime.spark.runtime import SparkRuntime
+from squill.testing import assert_same_events, reference
+from tests.property.test_sharded_plans import JOINS, Frame, counted, moved, moves, summed
+from tests.spark.shared import session_of
+
+pytestmark = pytest.mark.spark
+
+LAYOUTS = [(1, 3), (2, 2), (3, 1)]
+CHANNELS = ["files", "shuffle"]
+BY_VALUES = ("by another key", "multicast to one", "pass")
+"""Moves that look at a column which counts do not have."""
+
+
+def cluster_of(shared: sq.Cluster, size: tuple[int, int], channel: str, folder: Path) -> sq.Cluster:
+    machines, cores = size
+    return sq.Cluster(SparkRuntime(session_of(shared), machines=machines, cores=cores, folder=folder, channel=channel))
+
+
+aggregates = st.tuples(Frame, moves, moves, st.booleans())
+joins = st.tuples(Frame, Frame, st.sampled_from(sorted(JOINS)), moves, moves)
+places = st.tuples(st.sampled_from(LAYOUTS), st.sampled_from(CHANNELS))
+
+
+def check_aggregate(cluster: sq.Cluster, drawn: tuple[pl.DataFrame, list[str], list[str], bool]) -> None:
+    frame, first, second, early = drawn
+    rows = moved(cluster.from_frame(frame, start="t").rekey("k"), first)
+    if early:
+        counts = moved(rows.query(counted), [name for name in second if name not in BY_VALUES])
+        plan = counts.redistribute().query(summed)
+    else:
+        plan = moved(rows, second).redistribute().query(counted)
+    expected = reference.frame(sq.from_frame(frame, start="t").group_apply("k", counted))
+    assert_same_events(plan.collect(), expected)
+
+
+def check_join(cluster: sq.Cluster, drawn: tuple[pl.DataFrame, pl.DataFrame, str, list[str], list[str]]) -> None:
+    one, other, how, first, second = drawn
+    other = other.rename({"x": "y"})
+    a = moved(cluster.from_frame(one, start="t").rekey("k"), first)
+    b = moved(cluster.from_frame(other, start="t").rekey("k"), [name for name in second if name not in BY_VALUES])
+    if how == "one moved like the other" and b.placement is not None:
+        b = b.reshard()
+    left, right = sq.from_frame(one, start="t"), sq.from_frame(other, start="t")
+    expected = reference.frame(left.with_duration(4).join(right.with_duration(9), on="k"))
+    assert_same_events(JOINS[how](a, b).collect(), expected)
+
+
+def try_plans(shared: sq.Cluster, folder: Path, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(places, aggregates)
+    def aggregates_agree(place: tuple[tuple[int, int], str], drawn: Any) -> None:
+        check_aggregate(cluster_of(shared, *place, folder), drawn)
+
+    @settings(max_examples=examples, deadline=None)
+    @given(places, joins)
+    def joins_agree(place: tuple[tuple[int, int], str], drawn: Any) -> None:
+        check_join(cluster_of(shared, *place, folder), drawn)
+
+    aggregates_agree()
+    joins_agree()
+    assert list(folder.iterdir()) == []
+
+
+def test_some_plans(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    try_plans(spark_cluster, tmp_path, 10)
+
+
+@pytest.mark.faults
+def test_many_plans(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    try_plans(spark_cluster, tmp_path, 100)
