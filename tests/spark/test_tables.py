@@ -124,6 +124,21 @@ def test_answer_is_a_dataframe(cluster: sq.Cluster) -> None:
     assert table.groupBy().sum("n").collect()[0][0] == in_process()["n"].sum()
 
 
+def test_answer_may_be_put_together_with_others(cluster: sq.Cluster, tmp_path: Path) -> None:
+    FRAME.write_parquet(tmp_path / "scanned.parquet")
+    once = FRAME.group_by("ad").len().sort("ad", nulls_last=True).rows()
+    other = session_of(cluster).createDataFrame([("other", 1)], "ad string, len bigint")
+    for rows in (cluster.from_frame(FRAME), cluster.scan(tmp_path / "scanned.parquet")):
+        answer = rows.rekey("ad").redistribute().query(lambda ad: ad.aggregate(len=sq.count())).to_spark()
+        # Spark numbers the tasks of such DataFrames otherwise than those of the answer alone.
+        for table, expected in (
+            (other.union(answer), [*once, ("other", 1)]),
+            (answer.union(answer), [*once, *once]),
+            (answer.coalesce(1), once),
+        ):
+            assert Counter(map(tuple, table.collect())) == Counter(expected)
+
+
 def test_rows_of_a_dataframe_may_go_straight_into_another(spark_cluster: sq.Cluster) -> None:
     table = session_of(spark_cluster).createDataFrame([(5, 2, "a"), (6, 3, "b")], "t bigint, k bigint, x string")
     rows = spark_cluster.from_spark(table, start="t")

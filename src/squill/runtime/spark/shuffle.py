@@ -36,6 +36,7 @@ from squill.runtime.spark.kinds import is_connect
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.parcels import ParcelReader, Spool
 from squill.runtime.spark.shuffle_task import (
+    MARK,
     PARCEL,
     PARCEL_DDL,
     ShuffleJob,
@@ -213,13 +214,15 @@ def _job(
 
 
 def _first_rows(session: Any, job: ShuffleJob, parcels: list[pa.RecordBatch]) -> Any:
-    """Return what the first wave's tasks are given: the rows of frames, if there are any."""
+    """Return what the first wave's tasks are given: a mark, and the rows of frames, if there are any."""
     tasks = job.tasks(0)
     if parcels:
-        table = pa.Table.from_batches(parcels, schema=PARCEL)
+        table = pa.Table.from_batches([*job.marks(0, range(tasks)), *parcels], schema=PARCEL)
         return session.createDataFrame(table).repartitionById(tasks, "target")
-    return task_rows(session, job.hosts(0)).where("id < 0").selectExpr(*_blank_columns())
+    return task_rows(session, job.hosts(0)).selectExpr(*_columns_of_marks())
 
 
-def _blank_columns() -> list[str]:
-    return [f"cast(null as {kind}) as {name}" for name, kind in (item.split() for item in PARCEL_DDL.split(", "))]
+def _columns_of_marks() -> list[str]:
+    given = {"wave": "0", "target": "id", "kind": str(MARK)}
+    columns = (item.split() for item in PARCEL_DDL.split(", "))
+    return [f"cast({given.get(name, 'null')} as {kind}) as {name}" for name, kind in columns]
