@@ -321,7 +321,7 @@ def lineage_of(node: Node) -> Lineage:
     try:
         return Lineage(explain=explained, inputs=inputs, plan=dumps(bare))
     except Exception as error:  # noqa: BLE001  (a user's object may refuse to be pickled in any way)
-        return Lineage(explain=explained, inputs=inputs, reason=f"it cannot be pickled: {error}")
+        return Lineage(explain=explained, inputs=inputs, reason=f"it cannot be pickled: {error.__cause__ or error}")
 
 
 def _without_held_rows(node: Node) -> Node | None:

@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import polars as pl
+import pytest
+
 import squill as sq
+from squill.errors import PlanError
 from squill.plan.explain import explain
 from squill.plan.node import walk
 from squill.plan.serialise import dumps, loads
@@ -38,6 +43,20 @@ def test_remembered_values_are_left_out() -> None:
 def test_function_is_carried_by_value() -> None:
     factor = 3
     assert loads(dumps(lambda x: x * factor))(5) == 15
+
+
+def test_function_that_cannot_be_sent_is_named_with_its_operator() -> None:
+    lock = threading.Lock()
+
+    def locked(frame: pl.DataFrame) -> pl.DataFrame:
+        with lock:
+            return frame
+
+    plan = stream().map_batches(locked).union(stream()).plan
+    with pytest.raises(PlanError, match=r"^map_batches\(.*\): its Python objects cannot be sent .*: cannot pickle"):
+        dumps(plan)
+    with pytest.raises(TypeError, match=r"^cannot pickle"):
+        dumps(lock)
 
 
 def test_another_process_reads_the_plan(tmp_path: Path) -> None:
