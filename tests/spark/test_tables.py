@@ -12,9 +12,17 @@ import numpy as np
 import polars as pl
 import pytest
 from pyspark.errors import PythonException
+from pyspark.sql.functions import udf
 
 import squill as sq
-from squill.errors import ClusterError, ColumnNotFoundError, InputError, PlanError, UnsupportedOperatorError
+from squill.errors import (
+    ClusterError,
+    ColumnNotFoundError,
+    InputError,
+    PlanError,
+    ShardError,
+    UnsupportedOperatorError,
+)
 from squill.plan.fragments import fragments_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.tables import tables_of, wanted_rows
@@ -271,6 +279,32 @@ def test_what_is_no_table_of_spark_is_refused(cluster: sq.Cluster) -> None:
         cluster.from_spark(pl.DataFrame({"t": [1]}), start="t")
     with pytest.raises(PlanError, match="from_spark: two columns are called 'id'"):
         cluster.from_spark(session_of(cluster).range(3).selectExpr("id", "id"))
+    with pytest.raises(PlanError, match=r"from_spark: the column 'y' is interval year, which has no .*\nHint: cast it"):
+        cluster.from_spark(session_of(cluster).sql("select 1 as id, interval '1' year as y"))
+    with pytest.raises(PlanError, match=r"from_spark: the DataFrame is a streaming one, .*\nHint: cluster\.stream\(df"):
+        cluster.from_spark(session_of(cluster).readStream.format("rate").load(), start="timestamp")
+
+
+def test_what_made_a_dataframe_fail_is_said(cluster: sq.Cluster) -> None:
+    @udf("bigint")
+    def fail(number):  # type: ignore[no-untyped-def]  # Spark reads types otherwise than they are meant
+        raise ValueError(f"no such number: {number}")
+
+    table = session_of(cluster).range(7, 8, 1, 1).select(fail("id").alias("id"))
+    with pytest.raises(
+        ShardError, match=r"a Spark task failed: ValueError: no such number: 7\nHint: Spark's own error, "
+    ):
+        cluster.from_spark(table).collect()
+    table = session_of(cluster).sql("select assert_true(id < 7) from range(7, 8, 1, 1)")
+    with pytest.raises(ShardError, match=r"failed: \[USER_RAISED_EXCEPTION\] .*\nHint: Spark's own error is"):
+        cluster.from_spark(table).collect()
+
+    def import_more(_):  # type: ignore[no-untyped-def]
+        raise ModuleNotFoundError("No module named 'more'")
+
+    table = session_of(cluster).range(7, 8, 1, 1).select(udf(import_more, "bigint")("id").alias("id"))
+    with pytest.raises(ShardError, match=r"No module named 'more'\nHint: install 'more' where .*addPyFile\(path\)\.$"):
+        cluster.from_spark(table).collect()
 
 
 def test_error_in_a_row_names_the_input(cluster: sq.Cluster) -> None:
@@ -303,7 +337,9 @@ def test_check_says_what_is_missing(cluster: sq.Cluster, monkeypatch: pytest.Mon
         "squill.runtime.spark.executors.versions",
         lambda packages: {"python": "3.11.0", "squill": "999", "no-such-package": "1.0"},
     )
-    with pytest.raises(ClusterError, match=r"(?s)no-such-package is missing.*the driver has 999.*pip install"):
+    with pytest.raises(
+        ClusterError, match=r"(?s)no-such-package is missing.*the driver has 999.*PYSPARK_PYTHON=.*pip install"
+    ):
         cluster.check()
 
 
