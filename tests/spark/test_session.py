@@ -128,6 +128,24 @@ def test_closed_cluster_refuses_to_run(spark_cluster: sq.Cluster) -> None:
         source.collect()
 
 
+PARALLELISM = """
+import sys
+from pyspark.sql import SparkSession
+import squill as sq
+
+builder = SparkSession.builder.master("local[4]").config("spark.task.cpus", "2")
+session = builder.config("spark.default.parallelism", sys.argv[1]).getOrCreate()
+assert sq.spark(session).shards == 2
+session.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("parallelism", [1, 200])
+def test_default_parallelism_says_nothing_of_slots(parallelism: int) -> None:
+    run_driver(PARALLELISM, str(parallelism))
+
+
 STOPPED = """
 import threading, time
 import pytest

@@ -228,15 +228,22 @@ def _machines(session: Any, machines: int | None, cores: int) -> int:
             f"spark: cores is {cores}, but the session gives a task {allowed}",
             f"start the session with --conf spark.task.cpus={cores}, or let cores be at most {allowed}.",
         )
-    slots = _slots(session, machines)
+    slots = _slots(session, machines, allowed)
     if slots < allowed:
         raise _too_few_slots(allowed, slots)
     return slots // allowed if machines is None else machines
 
 
-def _slots(session: Any, machines: int | None) -> int:
+def _slots(session: Any, machines: int | None, cores_per_task: int) -> int:
+    """Return how many cores the tasks that run at once have together."""
     if not is_connect(session):
-        return int(session.sparkContext.defaultParallelism)
+        context = session.sparkContext
+        if not context.getConf().contains("spark.default.parallelism"):
+            return int(context.defaultParallelism)
+        # That setting is into how many parts people want their rows cut, whatever slots there are.
+        scala = context._jsc.sc()
+        at_once = scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())
+        return max(1, int(at_once)) * cores_per_task
     if machines is not None:
         return sys.maxsize
     # There is no context to ask; but a range is cut into as many parts as there are slots.
