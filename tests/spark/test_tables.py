@@ -25,6 +25,7 @@ from squill.errors import (
 )
 from squill.plan.fragments import fragments_of
 from squill.runtime.spark.runtime import SparkRuntime
+from squill.runtime.spark.shuffle import BATCH_ROWS
 from squill.runtime.spark.tables import tables_of, wanted_rows
 from squill.testing import assert_same_events
 from tests.spark.shared import session_of
@@ -48,6 +49,9 @@ FRAME = pl.DataFrame(
 def cluster(request: pytest.FixtureRequest, spark_cluster: sq.Cluster, tmp_path: Path) -> sq.Cluster:
     folder = tmp_path if request.param == "files" else None
     return sq.Cluster(SparkRuntime(session_of(spark_cluster), machines=3, cores=1, folder=folder))
+
+
+LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 
 
 def hourly(group: sq.Stream) -> sq.Stream:
@@ -145,6 +149,27 @@ def test_answer_may_be_put_together_with_others(cluster: sq.Cluster, tmp_path: P
             (answer.coalesce(1), once),
         ):
             assert Counter(map(tuple, table.collect())) == Counter(expected)
+
+
+def test_session_whose_batches_have_no_end_is_said(spark_cluster: sq.Cluster) -> None:
+    settings = session_of(spark_cluster).conf
+    before = settings.get(BATCH_ROWS)
+    settings.set(BATCH_ROWS, "-1")
+    try:
+        with pytest.raises(ClusterError, match=r"maxRecordsPerBatch is -1 in the .*\nHint: session\.conf\.set"):
+            spark_cluster.from_frame(FRAME).to_spark()
+    finally:
+        settings.set(BATCH_ROWS, before)
+
+
+def test_session_may_have_large_types(cluster: sq.Cluster) -> None:
+    rows = cluster.from_frame(FRAME).rekey("ad").redistribute().query(lambda ad: ad.aggregate(len=sq.count()))
+    settings = session_of(cluster).conf
+    settings.set(LARGE_TYPES, "true")
+    try:
+        assert len(rows.to_spark().collect()) == rows.collect().height == FRAME["ad"].n_unique()
+    finally:
+        settings.unset(LARGE_TYPES)
 
 
 def test_rows_of_a_dataframe_may_go_straight_into_another(spark_cluster: sq.Cluster) -> None:

@@ -245,6 +245,8 @@ def run_shuffle_task(
     job: ShuffleJob = loads(job_bytes)
     context = TaskContext.get()
     assert context is not None
+    # A session may have large binary columns, and what is handed on goes with what is made here.
+    batches = (batch if batch.schema.equals(PARCEL) else batch.cast(PARCEL) for batch in batches)
     first = next(batches)
     number = first.column("target")[0].as_py() % job.tasks(wave)
     if wave + 1 < len(job.waves):
