@@ -19,7 +19,7 @@ from squill.errors import ClusterError, PlanError
 from squill.polars_memory import KEPT_FOR
 from squill.runtime.spark import session as session_module
 from squill.runtime.spark.daemon import until_nobody_listens
-from tests.spark.shared import session_of
+from tests.spark.shared import run_driver, session_of
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "machines": ({"machines": 0}, "spark: machines is 0"),
@@ -126,6 +126,62 @@ def test_closed_cluster_refuses_to_run(spark_cluster: sq.Cluster) -> None:
     cluster.close()
     with pytest.raises(ClusterError, match="this cluster is closed"):
         source.collect()
+
+
+PARALLELISM = """
+import sys
+from pyspark.sql import SparkSession
+import squill as sq
+
+builder = SparkSession.builder.master("local[4]").config("spark.task.cpus", "2")
+session = builder.config("spark.default.parallelism", sys.argv[1]).getOrCreate()
+assert sq.spark(session).shards == 2
+session.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("parallelism", [1, 200])
+def test_default_parallelism_says_nothing_of_slots(parallelism: int) -> None:
+    run_driver(PARALLELISM, str(parallelism))
+
+
+STOPPED = """
+import threading, time
+import pytest
+import squill as sq
+from squill.errors import ClusterError
+from squill.runtime.spark.session import start_session
+
+def while_tasks_are_at_work(frame):
+    time.sleep(60)
+    return frame
+
+session = start_session("local[2]", 1)
+files, shuffle = [sq.spark(session, channel=channel) for channel in ("files", "shuffle")]
+rows = files.from_frame({"t": [1, 2]}, start="t")
+assert rows.collect().height == 2
+stopping = threading.Timer(3, session.stop)
+stopping.start()
+with pytest.raises(ClusterError, match="task failed: .*SparkContext was shut down\\nHint: start another session"):
+    rows.query(lambda s: s.map_batches(while_tasks_are_at_work)).collect()
+stopping.join()
+for cluster in (files, shuffle):
+    rows = cluster.from_frame({"t": [1, 2]}, start="t")
+    for ask in (rows.collect, rows.to_spark, cluster.check, lambda: list(rows.batches())):
+        with pytest.raises(ClusterError, match="the Spark session of this cluster has been stopped"):
+            ask()
+    cluster.close()
+with pytest.raises(ClusterError, match="spark: the session has been stopped\\nHint: start another one"):
+    sq.spark(session)
+with sq.spark(master="local[1]") as again:
+    assert again.from_frame({"t": [1, 2]}, start="t").collect().height == 2
+"""
+
+
+@pytest.mark.spark
+def test_session_that_somebody_stops_is_said() -> None:
+    run_driver(STOPPED)
 
 
 def in_a_worker(cluster: sq.Cluster, function: Callable[[], str]) -> str:

@@ -12,11 +12,20 @@ import numpy as np
 import polars as pl
 import pytest
 from pyspark.errors import PythonException
+from pyspark.sql.functions import udf
 
 import squill as sq
-from squill.errors import ClusterError, ColumnNotFoundError, InputError, PlanError, UnsupportedOperatorError
+from squill.errors import (
+    ClusterError,
+    ColumnNotFoundError,
+    InputError,
+    PlanError,
+    ShardError,
+    UnsupportedOperatorError,
+)
 from squill.plan.fragments import fragments_of
 from squill.runtime.spark.runtime import SparkRuntime
+from squill.runtime.spark.shuffle import BATCH_ROWS
 from squill.runtime.spark.tables import tables_of, wanted_rows
 from squill.testing import assert_same_events
 from tests.spark.shared import session_of
@@ -40,6 +49,9 @@ FRAME = pl.DataFrame(
 def cluster(request: pytest.FixtureRequest, spark_cluster: sq.Cluster, tmp_path: Path) -> sq.Cluster:
     folder = tmp_path if request.param == "files" else None
     return sq.Cluster(SparkRuntime(session_of(spark_cluster), machines=3, cores=1, folder=folder))
+
+
+LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 
 
 def hourly(group: sq.Stream) -> sq.Stream:
@@ -122,6 +134,42 @@ def test_answer_is_a_dataframe(cluster: sq.Cluster) -> None:
     utc = [pl.col(name).dt.convert_time_zone("UTC") for name in ("start", "end")]
     assert_same_events(found.with_columns(utc), in_process())
     assert table.groupBy().sum("n").collect()[0][0] == in_process()["n"].sum()
+
+
+def test_answer_may_be_put_together_with_others(cluster: sq.Cluster, tmp_path: Path) -> None:
+    FRAME.write_parquet(tmp_path / "scanned.parquet")
+    once = FRAME.group_by("ad").len().sort("ad", nulls_last=True).rows()
+    other = session_of(cluster).createDataFrame([("other", 1)], "ad string, len bigint")
+    for rows in (cluster.from_frame(FRAME), cluster.scan(tmp_path / "scanned.parquet")):
+        answer = rows.rekey("ad").redistribute().query(lambda ad: ad.aggregate(len=sq.count())).to_spark()
+        # Spark numbers the tasks of such DataFrames otherwise than those of the answer alone.
+        for table, expected in (
+            (other.union(answer), [*once, ("other", 1)]),
+            (answer.union(answer), [*once, *once]),
+            (answer.coalesce(1), once),
+        ):
+            assert Counter(map(tuple, table.collect())) == Counter(expected)
+
+
+def test_session_whose_batches_have_no_end_is_said(spark_cluster: sq.Cluster) -> None:
+    settings = session_of(spark_cluster).conf
+    before = settings.get(BATCH_ROWS)
+    settings.set(BATCH_ROWS, "-1")
+    try:
+        with pytest.raises(ClusterError, match=r"maxRecordsPerBatch is -1 in the .*\nHint: session\.conf\.set"):
+            spark_cluster.from_frame(FRAME).to_spark()
+    finally:
+        settings.set(BATCH_ROWS, before)
+
+
+def test_session_may_have_large_types(cluster: sq.Cluster) -> None:
+    rows = cluster.from_frame(FRAME).rekey("ad").redistribute().query(lambda ad: ad.aggregate(len=sq.count()))
+    settings = session_of(cluster).conf
+    settings.set(LARGE_TYPES, "true")
+    try:
+        assert len(rows.to_spark().collect()) == rows.collect().height == FRAME["ad"].n_unique()
+    finally:
+        settings.unset(LARGE_TYPES)
 
 
 def test_rows_of_a_dataframe_may_go_straight_into_another(spark_cluster: sq.Cluster) -> None:
@@ -256,6 +304,32 @@ def test_what_is_no_table_of_spark_is_refused(cluster: sq.Cluster) -> None:
         cluster.from_spark(pl.DataFrame({"t": [1]}), start="t")
     with pytest.raises(PlanError, match="from_spark: two columns are called 'id'"):
         cluster.from_spark(session_of(cluster).range(3).selectExpr("id", "id"))
+    with pytest.raises(PlanError, match=r"from_spark: the column 'y' is interval year, which has no .*\nHint: cast it"):
+        cluster.from_spark(session_of(cluster).sql("select 1 as id, interval '1' year as y"))
+    with pytest.raises(PlanError, match=r"from_spark: the DataFrame is a streaming one, .*\nHint: cluster\.stream\(df"):
+        cluster.from_spark(session_of(cluster).readStream.format("rate").load(), start="timestamp")
+
+
+def test_what_made_a_dataframe_fail_is_said(cluster: sq.Cluster) -> None:
+    @udf("bigint")
+    def fail(number):  # type: ignore[no-untyped-def]  # Spark reads types otherwise than they are meant
+        raise ValueError(f"no such number: {number}")
+
+    table = session_of(cluster).range(7, 8, 1, 1).select(fail("id").alias("id"))
+    with pytest.raises(
+        ShardError, match=r"a Spark task failed: ValueError: no such number: 7\nHint: Spark's own error, "
+    ):
+        cluster.from_spark(table).collect()
+    table = session_of(cluster).sql("select assert_true(id < 7) from range(7, 8, 1, 1)")
+    with pytest.raises(ShardError, match=r"failed: \[USER_RAISED_EXCEPTION\] .*\nHint: Spark's own error is"):
+        cluster.from_spark(table).collect()
+
+    def import_more(_):  # type: ignore[no-untyped-def]
+        raise ModuleNotFoundError("No module named 'more'")
+
+    table = session_of(cluster).range(7, 8, 1, 1).select(udf(import_more, "bigint")("id").alias("id"))
+    with pytest.raises(ShardError, match=r"No module named 'more'\nHint: install 'more' where .*addPyFile\(path\)\.$"):
+        cluster.from_spark(table).collect()
 
 
 def test_error_in_a_row_names_the_input(cluster: sq.Cluster) -> None:
@@ -288,7 +362,9 @@ def test_check_says_what_is_missing(cluster: sq.Cluster, monkeypatch: pytest.Mon
         "squill.runtime.spark.executors.versions",
         lambda packages: {"python": "3.11.0", "squill": "999", "no-such-package": "1.0"},
     )
-    with pytest.raises(ClusterError, match=r"(?s)no-such-package is missing.*the driver has 999.*pip install"):
+    with pytest.raises(
+        ClusterError, match=r"(?s)no-such-package is missing.*the driver has 999.*PYSPARK_PYTHON=.*pip install"
+    ):
         cluster.check()
 
 

@@ -64,7 +64,7 @@ def dumps(value: object) -> bytes:
 
 
 def _refused(pickler: _PlanPickler, error: Exception) -> PlanError:
-    """Return the error for what has no form as bytes: the first of the operators and functions that fail by themselves."""
+    """Return the error for what has no form as bytes, with the first operator and function that have none either."""
     node = next((node for node in pickler.nodes if not _has_form(_own_values(node))), None)
     function = next((function for function in pickler.functions if not _has_form(function)), None)
     what = "an object" if function is None else f"the function {_place_of(function)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,15 +12,14 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from squill.errors import ClusterError, ShardError
-from squill.runtime.spark.jobs import failed_without_a_word
-from squill.runtime.spark.kinds import functions_of
+from squill.runtime.spark.jobs import MISSING, failed_without_a_word
+from squill.runtime.spark.kinds import functions_of, is_one_host
 
 __all__ = ["check_executors", "saying_what_is_missing", "versions"]
 
 PACKAGES = ("squill", "polars", "pyarrow", "numpy", "numba", "cloudpickle")
 EXACT = ("squill", "polars", "numpy", "cloudpickle")
 """Plans are pickles, and expressions are in Polars' own form: these must be of one version everywhere."""
-MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
 def check_executors(session: Any, tasks: int) -> str:
@@ -34,7 +33,8 @@ def check_executors(session: Any, tasks: int) -> str:
         missing = MISSING.search(str(error))
         if missing is None:
             raise failed_without_a_word(error) from error
-        raise _cannot_run([f"a worker did not start: no module named {missing.group(1)!r}"], mine) from error
+        problem = f"a worker did not start: no module named {missing.group(1)!r}"
+        raise _cannot_run([problem], mine, is_here=is_one_host(session)) from error
     found = [json.loads(text) for text in sorted({row[0] for row in rows})]
     problems = [
         f"{host}: {name} is {version or 'missing'}, the driver has {mine[name]}"
@@ -43,7 +43,7 @@ def check_executors(session: Any, tasks: int) -> str:
         if _differs(name, version, mine[name])
     ]
     if problems:
-        raise _cannot_run(problems, mine)
+        raise _cannot_run(problems, mine, is_here=is_one_host(session))
     hosts = sorted({host for host, _ in found})
     shown = ", ".join(f"{name} {version}" for name, version in mine.items())
     return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''} ({', '.join(hosts)}): {shown}"
@@ -61,12 +61,14 @@ def saying_what_is_missing(session: Any, tasks: int) -> Iterator[None]:
         raise
 
 
-def _cannot_run(problems: list[str], mine: dict[str, str]) -> ClusterError:
+def _cannot_run(problems: list[str], mine: dict[str, str], *, is_here: bool) -> ClusterError:
     # Squill itself is sent along; on the driver's own host it is what is installed that is used.
     wanted = " ".join(f"{name}=={version}" for name, version in mine.items() if name != "python")
+    install = f"install the driver's versions there, with Python {mine['python']}: pip install {wanted}"
+    # Unless told Spark runs the python3 that is first on the PATH, which need not be that of a virtual environment.
+    same = f"let them run the driver's Python: PYSPARK_PYTHON={sys.executable} before the session starts; or "
     return ClusterError(
-        "check: the executors cannot run tasks: " + "; ".join(problems),
-        f"install the driver's versions there, with Python {mine['python']}: pip install {wanted}",
+        "check: the executors cannot run tasks: " + "; ".join(problems), f"{same if is_here else ''}{install}"
     )
 
 

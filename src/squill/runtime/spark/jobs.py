@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import threading
 import uuid
@@ -23,13 +24,20 @@ from pyspark.util import _load_from_socket
 from squill.errors import ShardError
 from squill.exchange.flow import Halted
 from squill.plan.fragments import Fragment
-from squill.runtime.spark.kinds import is_connect
+from squill.runtime.spark.kinds import is_connect, is_stopped
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.plain_job import Task, collected
 
-__all__ = ["Jobs", "failed_without_a_word", "filler", "filler_rows", "jobs_of_one_run"]
+__all__ = ["MISSING", "Jobs", "failed_without_a_word", "filler", "filler_rows", "jobs_of_one_run"]
 
 LOOK_SECONDS = 0.1
+
+RAISED = re.compile(r"^[ \t]*Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
+"""What Python code in a task of Spark's has raised, such as a function of the user's that a DataFrame is made with."""
+SAID = re.compile(r"\[[A-Z_.]+\] ")
+"""How Spark begins what it says of rows, types and settings that it cannot take."""
+WAS_STOPPED = "SparkContext was shut down"
+MISSING = re.compile(r"No module named '([\w.]+)'")
 
 FILLER_BYTES = 1 << 14
 FILLED_TASKS = 64
@@ -209,12 +217,14 @@ def jobs_of_one_run(session: Any, stop: threading.Event | None = None) -> Iterat
     try:
         yield jobs
     except BaseException as error:
-        jobs.cancel()
+        if not is_stopped(session):
+            jobs.cancel()
         if _was_interrupted(error):
             raise KeyboardInterrupt from None
         raise
     finally:
-        remove(tag)
+        if not is_stopped(session):
+            remove(tag)
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
@@ -229,15 +239,34 @@ def _was_interrupted(error: BaseException | None) -> bool:
 def failed_without_a_word(error: Exception, fragments: Sequence[Fragment] = ()) -> ShardError:
     """Return the error for a task that died before it could say why: what Spark says, and of which fragments."""
     where = ", ".join(fragment.title for fragment in fragments)
+    raised = RAISED.findall(str(error))
+    reason = raised[-1] if raised else _reason(error)
     return ShardError(
-        f"{where}{': ' if where else ''}a Spark task failed: {_reason(error)}",
+        f"{where}{': ' if where else ''}a Spark task failed: {reason}", _hint(reason, is_raised=bool(raised))
+    )
+
+
+def _hint(reason: str, *, is_raised: bool) -> str:
+    if (missing := MISSING.search(reason)) is not None:
+        return (
+            f"install {missing.group(1)!r} where the executors find it, or send it along before: "
+            "session.sparkContext.addPyFile(path)."
+        )
+    if is_raised:
+        return "Spark's own error, with where it was raised, is the cause."
+    if WAS_STOPPED in reason:
+        return "start another session, and make another cluster on it with sq.spark(session)."
+    if SAID.match(reason):
+        return "Spark's own error is the cause."
+    return (
         "a worker that exits without an error was killed, often for want of memory: more shards, such as "
-        "redistribute(to=…) makes, hold less at once. Spark's own error is the cause.",
+        "redistribute(to=…) makes, hold less at once. Spark's own error is the cause."
     )
 
 
 def _reason(error: Exception) -> str:
     """Return the line of Spark's error that says why; the first ones say which Java method was called."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip()]
     reasons = [line for line in lines if "Job aborted" in line or "Job cancelled" in line or "SparkException: " in line]
+    reasons = [line for line in reasons if "awaitResult" not in line]  # it only says that there is another
     return (reasons or lines or [type(error).__name__])[0]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["functions_of", "is_connect", "is_one_host", "master_of"]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+__all__ = ["functions_of", "is_connect", "is_one_host", "is_stopped", "master_of"]
 
 
 def is_connect(session: Any) -> bool:
@@ -16,6 +18,17 @@ def is_connect(session: Any) -> bool:
 def functions_of(session: Any) -> Any:
     """Return Spark's functions for this session; the common module gives all sessions of a process the same ones."""
     return importlib.import_module("pyspark.sql.connect.functions" if is_connect(session) else "pyspark.sql.functions")
+
+
+def is_stopped(session: Any) -> bool:
+    """Whether somebody has stopped the session, or its Java is gone."""
+    if is_connect(session):
+        return bool(session.is_stopped)
+    java = session.sparkContext._jsc
+    try:
+        return java is None or bool(java.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def master_of(session: Any) -> str:

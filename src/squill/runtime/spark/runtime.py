@@ -51,7 +51,7 @@ from squill.runtime.run_folder import (
 from squill.runtime.spark.carried import carried_error
 from squill.runtime.spark.executors import check_executors, saying_what_is_missing
 from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows, jobs_of_one_run
-from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
+from squill.runtime.spark.kinds import is_connect, is_one_host, is_stopped, master_of
 from squill.runtime.spark.near import hadoop_hosts
 from squill.runtime.spark.results import WaveResults, all_with_rows, with_rows
 from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
@@ -261,6 +261,11 @@ class SparkRuntime:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.spark(…).")
+        if is_stopped(self.session):
+            raise ClusterError(
+                "the Spark session of this cluster has been stopped",
+                "start another session, and make another cluster on it with sq.spark(session).",
+            )
 
     def refuse_channel(self, channel: str, operator: str) -> None:
         if channel == "files" and self.folder is None:
@@ -354,7 +359,12 @@ class SparkRuntime:
         return check_executors(self.session, self._machines)
 
     def table_columns(self, table: Any) -> Schema:
-        return columns_of(table)
+        if getattr(table, "isStreaming", False) is True:
+            raise PlanError(
+                "from_spark: the DataFrame is a streaming one, whose rows have no end",
+                "cluster.stream(df, start=…) takes it, for a plan that is run with start().",
+            )
+        return columns_of(table, "from_spark")
 
     def stream_columns(self, table: Any) -> Schema:
         if not getattr(table, "isStreaming", False):
@@ -362,7 +372,7 @@ class SparkRuntime:
                 f"stream: {kind_of(table)} is no live source",
                 "give the path of a folder, a streaming DataFrame (spark.readStream…), or sq.partitions(…).",
             )
-        return columns_of(table)
+        return columns_of(table, "stream")
 
     def live_input(self, source: LiveSource, checkpoint: Path | None, number: int) -> LiveInput:
         from squill.runtime.live.inputs import input_for

@@ -23,7 +23,7 @@ from squill.exchange.codec import COMPRESSIONS
 from squill.plan.paths import written_path
 from squill.plan.routing import CHANNELS
 from squill.polars_memory import keeping_environment
-from squill.runtime.spark.kinds import is_connect, is_one_host, master_of
+from squill.runtime.spark.kinds import is_connect, is_one_host, is_stopped, master_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.shipping import ship_package
 from squill.runtime.spark.slots import slots_of
@@ -67,6 +67,10 @@ def start_runtime(
         raise PlanError("spark: both a session and a master are given", "give one; a session has its master.")
     if session is not None and not hasattr(session, "createDataFrame"):
         raise PlanError(f"spark: {shortened(session)} is no Spark session", 'give one, or sq.spark(master="local[4]").')
+    if session is not None and is_stopped(session):
+        raise ClusterError(
+            "spark: the session has been stopped", 'start another one, or leave it to sq.spark(master="local[4]").'
+        )
     owned = session is None
     if owned:
         session = start_session(master or "local[*]", cores)

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
-from squill.errors import PlanError
+from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import decode
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.nodes import FrameSource
@@ -36,6 +36,7 @@ from squill.runtime.spark.kinds import is_connect
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.parcels import ParcelReader, Spool
 from squill.runtime.spark.shuffle_task import (
+    MARK,
     PARCEL,
     PARCEL_DDL,
     ShuffleJob,
@@ -59,6 +60,7 @@ class ByFiles:
 
 
 ALL_THROUGH_THE_SHUFFLE = ByFiles()
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ATTEMPTS = 4
 """As often as Spark tries a task."""
 CANNOT_GO_BACK = "shuffle map stage with indeterminate output"
@@ -213,13 +215,26 @@ def _job(
 
 
 def _first_rows(session: Any, job: ShuffleJob, parcels: list[pa.RecordBatch]) -> Any:
-    """Return what the first wave's tasks are given: the rows of frames, if there are any."""
+    """Return what the first wave's tasks are given: a mark, and the rows of frames, if there are any."""
     tasks = job.tasks(0)
     if parcels:
-        table = pa.Table.from_batches(parcels, schema=PARCEL)
+        _check_takes_tables(session)
+        table = pa.Table.from_batches([*job.marks(0, range(tasks)), *parcels], schema=PARCEL)
         return session.createDataFrame(table).repartitionById(tasks, "target")
-    return task_rows(session, job.hosts(0)).where("id < 0").selectExpr(*_blank_columns())
+    return task_rows(session, job.hosts(0)).selectExpr(*_columns_of_marks())
 
 
-def _blank_columns() -> list[str]:
-    return [f"cast(null as {kind}) as {name}" for name, kind in (item.split() for item in PARCEL_DDL.split(", "))]
+def _check_takes_tables(session: Any) -> None:
+    """Raise where `createDataFrame` fails on Arrow tables: it cuts them as the setting says, also if that is never."""
+    rows = session.conf.get(BATCH_ROWS, "10000")
+    if int(rows) < 1:
+        raise ClusterError(
+            f"spark: {BATCH_ROWS} is {rows} in the session, and so Spark takes no rows of frames",
+            f'session.conf.set("{BATCH_ROWS}", "10000") before the run; or scan() files, with channel="files".',
+        )
+
+
+def _columns_of_marks() -> list[str]:
+    given = {"wave": "0", "target": "id", "kind": str(MARK)}
+    columns = (item.split() for item in PARCEL_DDL.split(", "))
+    return [f"cast({given.get(name, 'null')} as {kind}) as {name}" for name, kind in columns]

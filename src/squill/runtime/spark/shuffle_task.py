@@ -18,9 +18,10 @@ import io
 import pickle
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY
 
 __all__ = [
-    "ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "PARCEL", "PARCEL_DDL", "RECEIPT", "WORK", "ShuffleJob",
+    "ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "MARK", "PARCEL", "PARCEL_DDL", "RECEIPT", "WORK", "ShuffleJob",
     "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels",
 ]  # fmt: skip
 
@@ -82,10 +83,10 @@ PARCEL_DDL = (
     "wave int, target int, kind int, place int, leaf int, receivers binary, sender int, number int, first bigint, "
     "data binary"
 )
-FRAME, BATCH, ANSWER, ERROR, RECEIPT, WORK, RUNS = range(7)
+FRAME, BATCH, ANSWER, ERROR, RECEIPT, WORK, RUNS, MARK = range(8)
 """Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error
 of task `sender` of wave `place`; what a shard of the answer has to report beside its rows, and after them; what a
-shard did; where rows of channel `place` lie in files."""
+shard did; where rows of channel `place` lie in files; nothing, so that its target gets a row (`run_shuffle_task`)."""
 DRIVER = -1
 """The wave of what the driver is to have."""
 
@@ -136,6 +137,11 @@ class ShuffleJob:
             for stage in self.waves[wave]
             for machine in range(stage.layout.machines)
         ]
+
+    def marks(self, wave: int, tasks: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each of these tasks of a wave."""
+        for task in tasks:
+            yield parcel(wave=wave, target=task, kind=MARK, place=0, data=b"")
 
     def stage(self, wave: int, task: int) -> tuple[Stage, int]:
         """Return the stage of a task of a wave, and its machine there."""
@@ -232,14 +238,24 @@ def rows_of_answer(node_bytes: bytes, schema: pa.Schema, batches: Iterator[pa.Re
 def run_shuffle_task(
     job_bytes: bytes, wave: int, rows_read: Any, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The function of the task: parcels in, parcels out. `rows_read` is Spark's count of them for who looks on."""
+    """The function of the task: parcels in, parcels out. `rows_read` is Spark's count of them for who looks on.
+
+    Which task it is its rows say, of which there is one at least: Spark's number of the task is another one where
+    somebody has put the answer together with another DataFrame, or its parts together.
+    """
     forget_peak_memory()
     job: ShuffleJob = loads(job_bytes)
     context = TaskContext.get()
     assert context is not None
-    stage, machine = job.stage(wave, context.partitionId())
+    # A session may have large binary columns, and what is handed on goes with what is made here.
+    batches = (batch if batch.schema.equals(PARCEL) else batch.cast(PARCEL) for batch in batches)
+    first = next(batches)
+    number = first.column("target")[0].as_py() % job.tasks(wave)
+    if wave + 1 < len(job.waves):
+        yield from job.marks(wave + 1, range(number, job.tasks(wave + 1), job.tasks(wave)))
+    stage, machine = job.stage(wave, number)
     task = _Task(job, wave, stage, machine, context.taskAttemptId())
-    yield from task.run(batches)
+    yield from task.run(chain([first], batches))
     if rows_read is not None:
         rows_read.add(sum(work.rows_read for work in task.machine.works))
 
@@ -346,6 +362,8 @@ class _Task:
                 checkpoint()
                 if row["wave"] != self.wave:
                     self.put(record.slice(number, 1))
+                elif row["kind"] == MARK:
+                    continue
                 elif row["kind"] == FRAME:
                     place = (row["place"], row["leaf"], row["sender"])
                     self.arrived.frames.setdefault(place, []).append(pl.read_ipc(io.BytesIO(row["data"])))

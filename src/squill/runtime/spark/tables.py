@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, StructType
 
 from squill.errors import InputError, PlanError
 from squill.plan.expression_text import load_tree
@@ -51,21 +51,28 @@ SPOOLED = "path string, rows bigint"
 OfBatches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def columns_of(table: Any) -> Schema:
+def columns_of(table: Any, operator: str) -> Schema:
     """Return a DataFrame's columns with the types that their rows have here."""
     names = getattr(getattr(table, "schema", None), "names", None)
     if names is None or not hasattr(table, "mapInArrow"):
-        raise PlanError(f"from_spark: {kind_of(table)} is no DataFrame of Spark", "from_frame takes other tables.")
+        raise PlanError(f"{operator}: {kind_of(table)} is no DataFrame of Spark", "from_frame takes other tables.")
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
-        raise PlanError(f"from_spark: two columns are called {twice!r}", "rename one of them, or drop it, before.")
-    try:
-        arrow = to_arrow_schema(table.schema, timezone="UTC")
-    except Exception as error:  # Spark raises errors of several kinds for types that Arrow has not
-        raise PlanError(f"from_spark: a column's type has no counterpart: {error}", "cast it before.") from error
-    frame = pl.from_arrow(arrow.empty_table())
+        raise PlanError(f"{operator}: two columns are called {twice!r}", "rename one of them, or drop it, before.")
+    fields = [_arrow_field(field, operator) for field in table.schema.fields]
+    frame = pl.from_arrow(pa.schema(fields).empty_table())
     assert isinstance(frame, pl.DataFrame)
     return Schema(frame.schema)
+
+
+def _arrow_field(field: Any, operator: str) -> pa.Field:
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+    except Exception as error:  # Spark raises errors of several kinds for types that Arrow has not
+        raise PlanError(
+            f"{operator}: the column {field.name!r} is {field.dataType.simpleString()}, which has no counterpart here",
+            "cast it before, for instance to string, or leave it out.",
+        ) from error
 
 
 def tables_of(plan: ShardedPlan) -> list[tuple[Fragment, int, TableSource]]:
