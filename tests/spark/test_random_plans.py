@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 import squill as sq
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.testing import assert_same_events, reference
+from tests.property import test_sharded_plans
 from tests.property.test_sharded_plans import JOINS, Frame, counted, moved, moves, summed
 from tests.spark.shared import session_of
 
@@ -22,6 +25,14 @@ LAYOUTS = [(1, 3), (2, 2), (3, 1)]
 CHANNELS = ["files", "shuffle"]
 BY_VALUES = ("by another key", "multicast to one", "pass")
 """Moves that look at a column which counts do not have."""
+
+
+@pytest.fixture(autouse=True)
+def functions_go_along() -> Iterator[None]:
+    """Executors have not the modules of the tests."""
+    cloudpickle.register_pickle_by_value(test_sharded_plans)
+    yield
+    cloudpickle.unregister_pickle_by_value(test_sharded_plans)
 
 
 def cluster_of(shared: sq.Cluster, size: tuple[int, int], channel: str, folder: Path) -> sq.Cluster:
