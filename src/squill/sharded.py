@@ -15,6 +15,7 @@ from squill.plan.build.aggregation import keys_first, union
 from squill.plan.build.meeting import check_keys_alike, meeting
 from squill.plan.build.names import with_free_names
 from squill.plan.build.sources import brought_source, elsewhere_source
+from squill.plan.copies import check_copies
 from squill.plan.dataset import Dataset, stored_sources
 from squill.plan.fragments import fragments_of
 from squill.plan.layout import Layout
@@ -129,7 +130,10 @@ class ShardedStream:
             self._check_fits(other, "query")
             check_keys_alike(self._node, other.plan, self._keys, other.keys, "query")
             nodes = list(meeting(self._node, other.plan, self._keys, self._layout))
-        return ShardedStream(self._cluster, _apply(fn, nodes, self._keys), self._keys)
+        made = _apply(fn, nodes, self._keys)
+        if others:
+            check_copies(made, self._layout)
+        return ShardedStream(self._cluster, made, self._keys)
 
     def rekey(self, *columns: object, **named: pl.Expr) -> ShardedStream:
         """Group later queries by these columns; nothing moves. Key columns stay in the payload.

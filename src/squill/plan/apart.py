@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from squill.errors import UnsupportedOperatorError
 from squill.plan.assignment import Assignment, Hashed, Promising
+from squill.plan.copies import LEFT, RIGHT, sides_that_may_be_copied
 from squill.plan.node import Node, UnaryNode, walk
 from squill.plan.nodes import (
     Aggregate,
@@ -38,7 +39,6 @@ from squill.plan.nodes import (
     Union,
     UserOperator,
 )
-from squill.plan.rewrite.parallelise import LEFT, MAY_BE_COPIED, RIGHT
 from squill.plan.schema import Schema
 
 __all__ = [
@@ -193,7 +193,7 @@ def _kept(node: UnaryNode, before: Carried) -> Carried:
 
 def _check_pairs(node: TwoInputs, left: Carried | None, right: Carried | None) -> None:
     if left is None or right is None:
-        if (LEFT if left is None else RIGHT) not in MAY_BE_COPIED[type(node)](node):
+        if (LEFT if left is None else RIGHT) not in sides_that_may_be_copied(node):
             raise MeetError("it would find rows without a match in every step")
         return
     pairs = list(zip(node.matching.left_keys, node.matching.right_keys, strict=True))

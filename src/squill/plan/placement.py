@@ -34,7 +34,7 @@ from squill.plan.nodes.movement import Move, Split
 from squill.plan.nodes.progress import ProgressSource
 from squill.plan.routing import FLAT, GLOBAL, KEY_HASH_VERSION, LOCAL, BroadcastRouting, HashRouting, Routing
 
-__all__ = ["COPY", "Placement", "Spread", "agree", "layout_of", "moved", "placement_after", "placement_of"]
+__all__ = ["COPY", "Placement", "Spread", "agree", "layout_of", "moved", "placement_after", "placement_of", "spreads"]
 
 COPY = "copy"
 """Every shard along this coordinate has all the rows."""
@@ -96,8 +96,13 @@ def layout_of(node: Node) -> Layout:
 
 def agree(left: Placement | None, right: Placement | None, keys: tuple[str, ...], layout: Layout) -> bool:
     """Whether rows of equal keys, one of either input, always meet on a shard: once, unless both are copies."""
-    pairs = [(layout.machines, _along(left, 0), _along(right, 0)), (layout.cores, _along(left, 1), _along(right, 1))]
-    return all(size == 1 or _meet(one, other, keys) for size, one, other in pairs)
+    return all(_meet(one, other, keys) for one, other in spreads(left, right, layout))
+
+
+def spreads(left: Placement | None, right: Placement | None, layout: Layout) -> list[tuple[Spread, Spread]]:
+    """Return how both are spread along each coordinate that there is more than one shard along."""
+    sizes = (layout.machines, layout.cores)
+    return [(_along(left, number), _along(right, number)) for number, size in enumerate(sizes) if size > 1]
 
 
 def _along(placement: Placement | None, coordinate: int) -> Spread:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from squill.errors import PlanError
 from squill.plan.build.checks import NO_KEY_TYPES
 from squill.plan.build.movement import moved
+from squill.plan.copies import LEFT, RIGHT, sides_that_may_be_copied
 from squill.plan.layout import Layout
 from squill.plan.likely_rows import likely_rows
 from squill.plan.node import Node, UnaryNode
@@ -62,7 +63,6 @@ from squill.time import ProgressType
 __all__ = ["parallelise"]
 
 Names = tuple[str, ...]
-LEFT, RIGHT = "left", "right"
 N = TypeVar("N", bound=UnaryNode)
 
 
@@ -175,7 +175,7 @@ class _Parallelise:
         """Return the node with one side copied to where the other one is; both on one shard if neither may be."""
         sides = {LEFT: node.left, RIGHT: node.right}
         spread = [side for side in sides if not self.is_on_one(sides[side])]
-        choices = [side for side in MAY_BE_COPIED[type(node)](node) if _other(side) in spread]
+        choices = [side for side in sides_that_may_be_copied(node) if _other(side) in spread]
         if not choices:
             return replace(node, left=self.gathered(node.left), right=self.gathered(node.right))
         copied = min(choices, key=lambda side: likely_rows(sides[side]))
@@ -334,21 +334,3 @@ RULES: dict[type[Node], Rule] = {
     Join: _pairs,
 }
 """What each kind of node needs of where its rows are; any other kind gets all of them on one shard."""
-
-
-def _sides_of_join(node: Join) -> Names:
-    """An unmatched row is told from one that all partners have been shown to, so its side may not be copied."""
-    return {"inner": (RIGHT, LEFT), "cross": (RIGHT, LEFT), "left": (RIGHT,), "right": (LEFT,)}.get(node.how, ())
-
-
-def _right_side(_node: TwoInputs) -> Names:
-    return (RIGHT,)
-
-
-MAY_BE_COPIED: dict[type[TwoInputs], Callable[[Any], Names]] = {
-    AsofJoin: _right_side,
-    ClipByStream: _right_side,
-    Exists: _right_side,
-    Join: _sides_of_join,
-}
-"""The sides of which every shard may have all the rows, when no key says which it needs; the first is preferred."""
