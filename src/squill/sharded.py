@@ -403,7 +403,7 @@ class ShardedStream:
         """Run the plan and keep the answer in the cluster's memory, for `cluster.dataset(name)`.
 
         Any client of the same catalog finds it while the cluster lives: on Spark on one host the rows are in a
-        memory filesystem; of a local cluster they are in its process, and other processes compute them again.
+        memory filesystem; of other clusters they are in this process, and other processes compute them again.
         `cluster.remove(name)` and `cluster.close()` free them.
         """
         from squill.runtime.store import Wanted

@@ -52,7 +52,8 @@ for name, cluster in {"shuffle": shuffle, "files": files}.items():
 rows = counted(shuffle.from_frame(frame, start="t")).to_spark()
 assert pl.from_arrow(rows.toArrow()).sort("start", "end", "k").equals(expected)
 kept = counted(files.from_frame(frame, start="t"))
-refused(ClusterError, "of Spark Connect have no memory", lambda: kept.to_memory("m"))
+kept.to_memory("m")
+assert files.dataset("m").collect(sort=True).equals(expected)
 refused(ClusterError, "of Spark Connect need a folder", lambda: sq.spark(session, machines=2, channel="files"))
 assert list((folder / "runs").iterdir()) == [], "files were left behind"
 session.stop()

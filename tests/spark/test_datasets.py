@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import ClusterError, UserFunctionError
+from squill.errors import UserFunctionError
 from squill.plan.dataset import read_dataset
+from squill.runtime.memory import forget_frame
 from tests.spark.shared import session_of
 from tests.unit.runtime.cases import CASES
 
@@ -95,11 +96,28 @@ def test_batches_hold_all_rows(cluster: sq.Cluster) -> None:
     assert pl.concat(plan.batches()).sort(pl.all()).equals(plan.collect(sort=True))
 
 
-def test_memory_of_several_hosts_is_refused(cluster: sq.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = session_of(cluster)
-    monkeypatch.setattr(type(session.conf), "get", lambda *_: "spark://head:7077")
-    with pytest.raises(ClusterError, match="the machines of spark://head:7077 have no memory in common"):
-        CASE.sharded(cluster).to_memory("counts")
+@pytest.mark.parametrize("channel", ["files", "shuffle"])
+def test_memory_of_several_hosts_is_that_of_the_driver(
+    spark_cluster: sq.Cluster, channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, kept = session_of(spark_cluster), tmp_path / "w"
+    with sq.spark(session, machines=3, channel=channel, folder=tmp_path / "runs", warehouse=kept) as cluster:
+        monkeypatch.setattr("squill.runtime.spark.runtime.is_one_host", lambda _: False)
+        plan = CASE.sharded(cluster, splits=3, to=3)
+        expected = plan.collect(sort=True)
+        dataset = plan.to_memory("counts")
+        assert (dataset.path, dataset.rows) == (f"memory:{dataset.version}", expected.height)
+        read = cluster.dataset("counts")
+        assert read.placement == plan.placement
+        assert read.collect(sort=True).equals(expected)
+        moved = read.redistribute().query(lambda s: s)
+        assert "channel" not in moved.explain()  # the rows of each shard go to that shard again
+        assert moved.collect(sort=True).equals(expected)
+        forget_frame(dataset.version)  # as another process finds it
+        assert cluster.dataset("counts").collect(sort=True).equals(expected)
+        assert [run.action for run in cluster.catalog.runs() if run.dataset] == ["to_memory", "recompute"]
+        cluster.remove("counts")
+        assert cluster.datasets() == []
 
 
 def test_answer_of_a_plan_that_moves_through_the_shuffle_is_stored(spark_cluster: sq.Cluster, tmp_path: Path) -> None:

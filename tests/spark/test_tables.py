@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from squill.errors import (
     UnsupportedOperatorError,
 )
 from squill.plan.fragments import fragments_of
+from squill.runtime.spark import executors
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.shuffle import BATCH_ROWS
 from squill.runtime.spark.tables import tables_of, wanted_rows
@@ -365,6 +367,24 @@ def test_check_says_what_is_missing(cluster: sq.Cluster, monkeypatch: pytest.Mon
     with pytest.raises(
         ClusterError, match=r"(?s)no-such-package is missing.*the driver has 999.*PYSPARK_PYTHON=.*pip install"
     ):
+        cluster.check()
+
+
+def test_check_says_who_does_not_see_the_folder(
+    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stands for a folder of that name which each machine has for itself: what is put into it here is not there."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.setattr(cluster.runtime, "folder", folder)
+    assert "1 host" in cluster.check()
+    assert list(folder.iterdir()) == []
+    monkeypatch.setattr(executors, "_probe_in", lambda _: nullcontext(str(folder / "elsewhere")))
+    with pytest.raises(ClusterError, match=r"does not see a file .*'.*folder'\nHint: name one that all machines"):
+        cluster.check()
+    monkeypatch.undo()
+    monkeypatch.setattr(cluster.runtime, "folder", tmp_path / "gone")
+    with pytest.raises(ClusterError, match=r"check: the folder '.*gone' .* cannot be written to: No such file"):
         cluster.check()
 
 

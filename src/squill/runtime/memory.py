@@ -70,6 +70,7 @@ def hold(runtime: Runtime, wanted: Wanted, ticket: RunTicket) -> Dataset:
     plan = fragments_of(wanted.node)
     with progress_bar() as bar:
         receipts = runtime.run(plan, CollectAnswer(keeps_shards=True), bar, ticket=ticket)
+    receipts.sort(key=lambda receipt: receipt.shard)  # tasks end in any order
     frames = [_frame(receipt, wanted) for receipt in receipts]
     notes = [
         Receipt(shard=receipt.shard, note=_note(receipt, frame))

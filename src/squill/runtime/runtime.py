@@ -120,7 +120,7 @@ class Runtime(Protocol):
         ...
 
     def memory_folder(self) -> Path | None:
-        """Return a folder in memory that all shards see; None when they share the memory of this process."""
+        """Return a folder in memory that all shards see; None when what is kept in memory is kept in this process."""
         ...
 
     def close(self) -> None:

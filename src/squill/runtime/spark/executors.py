@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -22,13 +25,14 @@ EXACT = ("squill", "polars", "numpy", "cloudpickle")
 """Plans are pickles, and expressions are in Polars' own form: these must be of one version everywhere."""
 
 
-def check_executors(session: Any, tasks: int) -> str:
-    """Return a table of what the executors have; raise when tasks could not run there."""
+def check_executors(session: Any, tasks: int, folder: Path | None = None) -> str:
+    """Return a line on what the executors have; raise when tasks could not run there, or do not see the folder."""
     mine = versions(PACKAGES)
-    # A plain function, not one of Arrow batches, which would not even start where pyarrow is missing.
-    report = functions_of(session).udf(_report(PACKAGES), "string", useArrow=False)
     try:
-        rows = session.range(0, tasks, 1, tasks).select(report("id")).collect()
+        with _probe_in(folder) as probe:
+            # A plain function, not one of Arrow batches, which would not even start where pyarrow is missing.
+            report = functions_of(session).udf(_report(PACKAGES, probe), "string", useArrow=False)
+            rows = session.range(0, tasks, 1, tasks).select(report("id")).collect()
     except (PySparkException, Py4JError) as error:
         missing = MISSING.search(str(error))
         if missing is None:
@@ -36,15 +40,22 @@ def check_executors(session: Any, tasks: int) -> str:
         problem = f"a worker did not start: no module named {missing.group(1)!r}"
         raise _cannot_run([problem], mine, is_here=is_one_host(session)) from error
     found = [json.loads(text) for text in sorted({row[0] for row in rows})]
+    blind = sorted({host for host, _, sees_folder in found if not sees_folder})
+    if blind:
+        raise ClusterError(
+            f"check: {', '.join(blind)} does not see a file that this process has put into the cluster's folder, "
+            f"{str(folder)!r}",
+            "name one that all machines share, sq.spark(…, folder=…), or none: rows move through the shuffle then.",
+        )
     problems = [
         f"{host}: {name} is {version or 'missing'}, the driver has {mine[name]}"
-        for host, there in found
+        for host, there, _ in found
         for name, version in sorted(there.items())
         if _differs(name, version, mine[name])
     ]
     if problems:
         raise _cannot_run(problems, mine, is_here=is_one_host(session))
-    hosts = sorted({host for host, _ in found})
+    hosts = sorted({host for host, _, _ in found})
     shown = ", ".join(f"{name} {version}" for name, version in mine.items())
     return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''} ({', '.join(hosts)}): {shown}"
 
@@ -80,11 +91,31 @@ def _differs(name: str, there: str, here: str) -> bool:
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
     """Return the versions of packages here; empty where one is missing."""
-    return dict(json.loads(_report(packages)(0))[1])
+    return dict(json.loads(_report(packages, None)(0))[1])
 
 
-def _report(packages: tuple[str, ...]) -> Callable[[int], str]:
-    """Return the function of the task; it stands alone, so that it is sent whole."""
+@contextmanager
+def _probe_in(folder: Path | None) -> Iterator[str | None]:
+    """Return the path of a file in the folder, which is there while in context."""
+    if folder is None:
+        yield None
+        return
+    try:
+        handle, path = tempfile.mkstemp(prefix=".squill-check-", dir=folder)
+    except OSError as error:
+        raise ClusterError(
+            f"check: the folder {str(folder)!r} of this cluster cannot be written to: {error.strerror}",
+            "make it, or name another one: sq.spark(…, folder=…).",
+        ) from error
+    os.close(handle)
+    try:
+        yield path
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def _report(packages: tuple[str, ...], probe: str | None) -> Callable[[int], str]:
+    """Return the function of the task; it stands alone, so that it is sent whole. `probe` is a file to look for."""
 
     def report(_: int) -> str:
         import json
@@ -106,7 +137,7 @@ def _report(packages: tuple[str, ...]) -> Callable[[int], str]:
                 return ""
 
         found = {"python": platform.python_version(), **{name: version(name) for name in packages}}
-        return json.dumps([socket.gethostname(), found])
+        return json.dumps([socket.gethostname(), found, probe is None or Path(probe).is_file()])
 
     # Functions of a module are pickled by name, and its name is what may be missing there.
     report.__module__ = "__main__"

@@ -51,7 +51,7 @@ from squill.runtime.run_folder import (
 from squill.runtime.spark.carried import carried_error
 from squill.runtime.spark.executors import check_executors, saying_what_is_missing
 from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows, jobs_of_one_run
-from squill.runtime.spark.kinds import is_connect, is_one_host, is_stopped, master_of
+from squill.runtime.spark.kinds import is_connect, is_one_host, is_stopped
 from squill.runtime.spark.near import hadoop_hosts
 from squill.runtime.spark.results import WaveResults, all_with_rows, with_rows
 from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
@@ -356,7 +356,7 @@ class SparkRuntime:
 
     def check(self) -> str:
         self._check_open()
-        return check_executors(self.session, self._machines)
+        return check_executors(self.session, self._machines, self.folder)
 
     def table_columns(self, table: Any) -> Schema:
         if getattr(table, "isStreaming", False) is True:
@@ -399,13 +399,9 @@ class SparkRuntime:
         self._check_open()
         return answer_table(self.session, plan, self._compression, self.hosts_of)
 
-    def memory_folder(self) -> Path:
+    def memory_folder(self) -> Path | None:
         if not is_one_host(self.session):
-            where = "Spark Connect" if is_connect(self.session) else master_of(self.session) or "this session"
-            raise ClusterError(
-                f"to_memory: the machines of {where} have no memory in common with this process",
-                "use to_storage(path, name) with a folder that they all see.",
-            )
+            return None  # the driver's memory is the only one that stays and that all can be given rows of
         return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
     def close(self) -> None:
