@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 
 import polars as pl
@@ -17,9 +18,15 @@ ROWS = {
     "right": pl.DataFrame({"t": range(3, 33), "e": range(5, 35), "k": [row % 9 for row in range(30)], "y": range(30)}),
 }
 Meet = Callable[[sq.Stream, sq.Stream], sq.Stream]
+
+
+def _joined(left: sq.Stream, right: sq.Stream, *, how: str) -> sq.Stream:
+    return left.join(right, on="k", how=how)
+
+
 MEETINGS: dict[str, tuple[Meet, str]] = {
     **{
-        f"{how} join": (lambda left, right, how=how: left.join(right, on="k", how=how), allowed)
+        f"{how} join": (partial(_joined, how=how), allowed)
         for how, allowed in {"inner": "left right", "left": "right", "right": "left", "full": ""}.items()
     },
     "left asof": (lambda left, right: left.asof_join(right, on="k"), "right"),
