@@ -132,7 +132,7 @@ class ShardedStream:
             nodes = list(meeting(self._node, other.plan, self._keys, self._layout))
         made = _apply(fn, nodes, self._keys)
         if others:
-            check_copies(made, self._layout)
+            check_copies(made)
         return ShardedStream(self._cluster, made, self._keys)
 
     def rekey(self, *columns: object, **named: pl.Expr) -> ShardedStream:

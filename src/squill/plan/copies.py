@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from squill.errors import PlanError
-from squill.plan.layout import Layout
 from squill.plan.node import Node, walk
 from squill.plan.nodes import AsofJoin, Exists, Join, TwoInputs
-from squill.plan.placement import COPY, Placement, Spread, placement_after, spreads
+from squill.plan.placement import COPY, Placement, Spread, layout_of, placement_after, spreads
 
 __all__ = ["LEFT", "RIGHT", "check_copies", "sides_that_may_be_copied"]
 
@@ -28,13 +27,13 @@ def sides_that_may_be_copied(node: TwoInputs) -> tuple[str, ...]:
     return SIDES_OF_JOIN.get(node.how, ()) if isinstance(node, Join) else (RIGHT,)
 
 
-def check_copies(root: Node, layout: Layout) -> None:
+def check_copies(root: Node) -> None:
     """Raise where an operator would show a row of a copied input once for each shard."""
     found: dict[int, Placement | None] = {}
     for node in walk(root):
         found[id(node)] = placement_after(node, [found[id(parent)] for parent in node.inputs])
         if isinstance(node, TwoInputs):
-            for left, right in spreads(found[id(node.left)], found[id(node.right)], layout):
+            for left, right in spreads(found[id(node.left)], found[id(node.right)], layout_of(node)):
                 _check_along(node, {LEFT: left, RIGHT: right})
 
 

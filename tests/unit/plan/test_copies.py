@@ -91,3 +91,12 @@ def test_one_shard_copies_nothing() -> None:
     with sq.local(cores=1) as single:
         left, right = (single.from_frame(frame, start="t", end="e").rekey("k") for frame in ROWS.values())
         left.broadcast().query(right, lambda one, other: one.join(other, on="k", how="full"))
+
+
+def test_shards_that_count_are_those_that_the_operator_is_on(cluster: sq.Cluster) -> None:
+    left, right = (cluster.from_frame(frame, start="t", end="e").rekey("k") for frame in ROWS.values())
+    on_one = left.broadcast(1).query(right.redistribute(1), MEETINGS["full join"][0])
+    later = on_one.redistribute(3).query(right.redistribute(3), lambda one, other: one.select("x").join(other))
+    alone = [sq.from_frame(frame, start="t", end="e") for frame in ROWS.values()]
+    expected = alone[0].join(alone[1], on="k", how="full").select("k", "x").join(alone[1], on="k")
+    assert_same_events(later.collect(), expected.collect())
