@@ -47,6 +47,8 @@ MOVES: dict[str, Callable[[Sharded], Sharded]] = {
     "multicast to one": lambda s: s.multicast(partial(chosen, s.layout.shards)),
     "pass": lambda s: s.query(lambda g: g.where(sq.col("x") < 9)),
 }
+BY_VALUES = ("by another key", "multicast to one", "pass")
+"""Moves that look at the column x."""
 moves = st.lists(st.sampled_from(sorted(MOVES)), max_size=4)
 
 
@@ -64,6 +66,17 @@ def moved(stream: Sharded, names: list[str]) -> Sharded:
     return stream
 
 
+def without_x(names: list[str]) -> list[str]:
+    return [name for name in names if name not in BY_VALUES]
+
+
+def aggregate_of(cluster: sq.Cluster, frame: pl.DataFrame, first: list[str], second: list[str], early: bool) -> Sharded:
+    rows = moved(cluster.from_frame(frame, start="t").rekey("k"), first)
+    if early:  # partial counts per shard, moved about as edges, summed where each key is together
+        return moved(rows.query(counted), without_x(second)).redistribute().query(summed)
+    return moved(rows, second).redistribute().query(counted)
+
+
 @settings(max_examples=60, deadline=None)
 @given(Frame, st.sampled_from(LAYOUTS), moves, moves, st.booleans())
 def test_grouped_aggregates(
@@ -71,14 +84,7 @@ def test_grouped_aggregates(
 ) -> None:
     expected = sq.from_frame(frame, start="t").group_apply("k", counted).collect()
     with sq.local(cores=size[1], machines=size[0]) as cluster:
-        rows = moved(cluster.from_frame(frame, start="t").rekey("k"), first)
-        if early:  # partial counts per shard, moved about as edges, summed where each key is together
-            counts = rows.query(counted)
-            movable = [name for name in second if name not in ("by another key", "multicast to one", "pass")]
-            plan = moved(counts, movable).redistribute().query(summed)
-        else:
-            plan = moved(rows, second).redistribute().query(counted)
-        assert_same_events(plan.collect(), expected)
+        assert_same_events(aggregate_of(cluster, frame, first, second, early).collect(), expected)
 
 
 JOINS: dict[str, Callable[[Sharded, Sharded], Sharded]] = {
@@ -96,6 +102,17 @@ def join(left: sq.Stream, right: sq.Stream) -> sq.Stream:
     return left.with_duration(4).join(right.with_duration(9))
 
 
+def join_of(
+    cluster: sq.Cluster, one: pl.DataFrame, other: pl.DataFrame, how: str, first: list[str], second: list[str]
+) -> Sharded:
+    """Join rows with others, whose column is y."""
+    a = moved(cluster.from_frame(one, start="t").rekey("k"), first)
+    b = moved(cluster.from_frame(other, start="t").rekey("k"), without_x(second))
+    if how == "one moved like the other" and b.placement is not None:
+        b = b.reshard()
+    return JOINS[how](a, b)
+
+
 @settings(max_examples=60, deadline=None)
 @given(Frame, Frame, st.sampled_from(LAYOUTS), st.sampled_from(sorted(JOINS)), moves, moves)
 def test_joins(
@@ -104,13 +121,8 @@ def test_joins(
     other = other.rename({"x": "y"})
     left, right = sq.from_frame(one, start="t"), sq.from_frame(other, start="t")
     expected = left.with_duration(4).join(right.with_duration(9), on="k").collect()
-    second = [name for name in second if name not in ("by another key", "multicast to one", "pass")]
     with sq.local(cores=size[1], machines=size[0]) as cluster:
-        a = moved(cluster.from_frame(one, start="t").rekey("k"), first)
-        b = moved(cluster.from_frame(other, start="t").rekey("k"), second)
-        if how == "one moved like the other" and b.placement is not None:
-            b = b.reshard()
-        assert_same_events(JOINS[how](a, b).collect(), expected)
+        assert_same_events(join_of(cluster, one, other, how, first, second).collect(), expected)
 
 
 @settings(max_examples=40, deadline=None)

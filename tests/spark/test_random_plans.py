@@ -16,15 +16,13 @@ import squill as sq
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.testing import assert_same_events, reference
 from tests.property import test_sharded_plans
-from tests.property.test_sharded_plans import JOINS, Frame, counted, moved, moves, summed
+from tests.property.test_sharded_plans import JOINS, Frame, aggregate_of, counted, join_of, moves
 from tests.spark.shared import session_of
 
 pytestmark = pytest.mark.spark
 
 LAYOUTS = [(1, 3), (2, 2), (3, 1)]
 CHANNELS = ["files", "shuffle"]
-BY_VALUES = ("by another key", "multicast to one", "pass")
-"""Moves that look at a column which counts do not have."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,27 +44,16 @@ places = st.tuples(st.sampled_from(LAYOUTS), st.sampled_from(CHANNELS))
 
 
 def check_aggregate(cluster: sq.Cluster, drawn: tuple[pl.DataFrame, list[str], list[str], bool]) -> None:
-    frame, first, second, early = drawn
-    rows = moved(cluster.from_frame(frame, start="t").rekey("k"), first)
-    if early:
-        counts = moved(rows.query(counted), [name for name in second if name not in BY_VALUES])
-        plan = counts.redistribute().query(summed)
-    else:
-        plan = moved(rows, second).redistribute().query(counted)
-    expected = reference.frame(sq.from_frame(frame, start="t").group_apply("k", counted))
-    assert_same_events(plan.collect(), expected)
+    expected = reference.frame(sq.from_frame(drawn[0], start="t").group_apply("k", counted))
+    assert_same_events(aggregate_of(cluster, *drawn).collect(), expected)
 
 
 def check_join(cluster: sq.Cluster, drawn: tuple[pl.DataFrame, pl.DataFrame, str, list[str], list[str]]) -> None:
     one, other, how, first, second = drawn
     other = other.rename({"x": "y"})
-    a = moved(cluster.from_frame(one, start="t").rekey("k"), first)
-    b = moved(cluster.from_frame(other, start="t").rekey("k"), [name for name in second if name not in BY_VALUES])
-    if how == "one moved like the other" and b.placement is not None:
-        b = b.reshard()
     left, right = sq.from_frame(one, start="t"), sq.from_frame(other, start="t")
     expected = reference.frame(left.with_duration(4).join(right.with_duration(9), on="k"))
-    assert_same_events(JOINS[how](a, b).collect(), expected)
+    assert_same_events(join_of(cluster, one, other, how, first, second).collect(), expected)
 
 
 def try_plans(shared: sq.Cluster, folder: Path, examples: int) -> None:
