@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 import squill as sq
+from squill.runtime.spark.small_waves import ROWS_ENVIRONMENT_VARIABLE
 
 # The same examples every time, so that a change is judged by what it changed. SQUILL_RANDOM=1 looks for others.
 # A first example may compile a kernel, and machines have slow minutes: no example is timed.
@@ -19,6 +20,10 @@ settings.load_profile("random" if os.environ.get("SQUILL_RANDOM") else "repeatab
 
 # Java's second compiler makes long jobs fast; those of tests end before it has paid off, and there are two cores.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# What is small is run by the driver, and nearly all is small here: it is to be run by Spark's tasks, where no test says
+# otherwise.
+os.environ.setdefault(ROWS_ENVIRONMENT_VARIABLE, "0")
 
 
 @pytest.fixture(scope="session")

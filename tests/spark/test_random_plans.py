@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cloudpickle
 import polars as pl
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 import squill as sq
 from squill.runtime.spark.runtime import SparkRuntime
+from squill.runtime.spark.small_waves import ROWS_ENVIRONMENT_VARIABLE
 from squill.testing import assert_same_events, reference
 from tests.property import test_sharded_plans
 from tests.property.test_sharded_plans import JOINS, Frame, aggregate_of, counted, join_of, moves
@@ -41,6 +44,7 @@ def cluster_of(shared: sq.Cluster, size: tuple[int, int], channel: str, folder: 
 aggregates = st.tuples(Frame, moves, moves, st.booleans())
 joins = st.tuples(Frame, Frame, st.sampled_from(sorted(JOINS)), moves, moves)
 places = st.tuples(st.sampled_from(LAYOUTS), st.sampled_from(CHANNELS))
+driver_rows = st.sampled_from(["0", "100000"])
 
 
 def check_aggregate(cluster: sq.Cluster, drawn: tuple[pl.DataFrame, list[str], list[str], bool]) -> None:
@@ -58,9 +62,10 @@ def check_join(cluster: sq.Cluster, drawn: tuple[pl.DataFrame, pl.DataFrame, str
 
 def try_plans(shared: sq.Cluster, folder: Path, examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
-    @given(places, aggregates)
-    def aggregates_agree(place: tuple[tuple[int, int], str], drawn: Any) -> None:
-        check_aggregate(cluster_of(shared, *place, folder), drawn)
+    @given(places, driver_rows, aggregates)
+    def aggregates_agree(place: tuple[tuple[int, int], str], rows: str, drawn: Any) -> None:
+        with mock.patch.dict(os.environ, {ROWS_ENVIRONMENT_VARIABLE: rows}):
+            check_aggregate(cluster_of(shared, *place, folder), drawn)
 
     @settings(max_examples=examples, deadline=None)
     @given(places, joins)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from dataclasses import fields
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -18,28 +19,47 @@ from squill.errors import PlanError
 from squill.plan.expressions import Expression
 from squill.plan.node import Node
 
-__all__ = ["dumps", "loads"]
+__all__ = ["Packed", "dumps", "loads", "packed"]
+
+OURS = frozenset({"squill", "polars", "pyarrow", "numpy"})
+"""Packages whose functions and classes are no code of the user's, beside Python's own."""
+
+
+class Packed(NamedTuple):
+    """Something as bytes, and whether functions or classes of the user's are in it."""
+
+    content: bytes
+    holds_code: bool
 
 
 class _PlanPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     """Leaves out what nodes and expressions computed from their fields and remember.
 
     ``nodes``, ``functions``  those that were begun.
+    ``holds_code``  whether a function or a class of the user's was among all that was begun.
     """
 
     def __init__(self, buffer: io.BytesIO) -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
         self.nodes: list[Node] = []
         self.functions: list[FunctionType] = []
+        self.holds_code = False
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Node):
             self.nodes.append(obj)
         elif isinstance(obj, FunctionType):
             self.functions.append(obj)
+        if isinstance(obj, (FunctionType, type)) and not _is_ours(obj):
+            self.holds_code = True
         if isinstance(obj, (Node, Expression)):
             return _rebuild, (type(obj), {entry.name: getattr(obj, entry.name) for entry in fields(obj)})
         return super().reducer_override(obj)
+
+
+def _is_ours(obj: FunctionType | type) -> bool:
+    package = str(obj.__module__).partition(".")[0]
+    return package in OURS or package in sys.stdlib_module_names
 
 
 def _rebuild(kind: type[Any], values: dict[str, Any]) -> Any:
@@ -54,13 +74,18 @@ def dumps(value: object) -> bytes:
     PlanError
         A function or object of the user's has no such form.
     """
+    return packed(value).content
+
+
+def packed(value: object) -> Packed:
+    """Return what `dumps` does, and what it has found."""
     buffer = io.BytesIO()
     pickler = _PlanPickler(buffer)
     try:
         pickler.dump(value)
     except Exception as error:  # a user's object may refuse to be pickled in any way
         raise _refused(pickler, error) from error
-    return buffer.getvalue()
+    return Packed(buffer.getvalue(), pickler.holds_code)
 
 
 def _refused(pickler: _PlanPickler, error: Exception) -> PlanError:

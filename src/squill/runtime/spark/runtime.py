@@ -29,7 +29,7 @@ from squill.plan.layout import Layout
 from squill.plan.live import StreamingTable
 from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.schema import Schema
-from squill.plan.serialise import dumps
+from squill.plan.serialise import packed
 from squill.plan.stages import Stage, stages_of, waves_of
 from squill.runtime.answer import DRIVER, Answer, OnReceipt, Receipt, handed_over
 from squill.runtime.estimate import known_rows
@@ -55,6 +55,7 @@ from squill.runtime.spark.kinds import is_connect, is_one_host, is_stopped
 from squill.runtime.spark.near import hadoop_hosts
 from squill.runtime.spark.results import WaveResults, all_with_rows, with_rows
 from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
+from squill.runtime.spark.small_waves import SmallWaves
 from squill.runtime.spark.tables import columns_of, spooled
 from squill.runtime.spark.task import (
     ANSWER,
@@ -217,6 +218,7 @@ class SparkRuntime:
         waves = waves_of(order.plan)
         schema = order.plan.answer.root.schema
         finished = _usable(folder, waves)
+        small = SmallWaves(waves)
         is_awaited = on_progress is not None or on_receipt is not None
         sent: dict[int, pa.Table] = {}
         answered: list[tuple[Receipt, Run | None]] = []
@@ -247,7 +249,7 @@ class SparkRuntime:
                     wave = WaveJob(jobs=stage_jobs, filling=filling)
                     results, begin = WaveResults(works), len(works)
                     notes: list[Receipt] = []
-                    for receipt, run in self._run_wave(jobs, wave, folder.files, results, is_awaited=is_awaited):
+                    for receipt, run in self._run_wave(jobs, wave, small, folder.files, results, is_awaited=is_awaited):
                         notes.append(receipt)
                         take(receipt, run)
                     done = Committed(manifest=results.manifest(), receipts=notes, works=works[begin:])
@@ -299,12 +301,15 @@ class SparkRuntime:
         )
 
     def _run_wave(
-        self, jobs: Jobs, wave: WaveJob, files: Path, results: WaveResults, *, is_awaited: bool
+        self, jobs: Jobs, wave: WaveJob, small: SmallWaves, files: Path, results: WaveResults, *, is_awaited: bool
     ) -> Iterator[tuple[Receipt, Run | None]]:
         """Run one job; yield the receipts of the answer, and what holds their rows, as tasks finish."""
         try:
-            task = partial(self.task, dumps(wave))
-            for batch in jobs.run_tasks(task, OUTPUT_DDL, wave.hosts(), one_by_one=is_awaited):
+            content, holds_code = packed(wave)
+            batches: Iterable[pa.RecordBatch] | None = small.run(wave, holds_code=holds_code)
+            if batches is None:
+                batches = jobs.run_tasks(partial(self.task, content), OUTPUT_DDL, wave.hosts(), one_by_one=is_awaited)
+            for batch in batches:
                 yield from results.add(batch)
         except (PySparkException, Py4JError) as error:
             raise _reported(wave, files, error) from error
