@@ -415,7 +415,7 @@ def spark(
 ) -> Cluster:
     """Return a cluster on a Spark session: yours, or one started for it (`master`, local[*] unless told).
 
-    Sessions of Spark Connect will do, also by their address, sc://host, but for what needs one memory (`to_memory`).
+    Sessions of Spark Connect will do, also by their address, sc://host.
     Executors that are not on this host are sent the driver's own package.
 
     A machine is one Spark task that runs `cores` shards on threads; `machines` defaults to the tasks that can

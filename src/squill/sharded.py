@@ -314,7 +314,7 @@ class ShardedStream:
                 "give what to_storage(…, keep_state=True) has returned, or its path.",
             )
         find = None if given is None else lambda: self._cluster.stored.found(given, "start: bootstrap")
-        return prepare_live(self._ready(), self._cluster.runtime, sink, bootstrap=find, **options)
+        return prepare_live(self._ready_in_process(), self._cluster.runtime, sink, bootstrap=find, **options)
 
     def progressive(
         self,
@@ -331,7 +331,7 @@ class ShardedStream:
         from squill.runtime.progressive.start import start_progressive
 
         return start_progressive(
-            self._ready(),
+            self._ready_in_process(),
             assignment,
             coarsen=coarsen,
             until=until,
@@ -403,7 +403,8 @@ class ShardedStream:
         """Run the plan and keep the answer in the cluster's memory, for `cluster.dataset(name)`.
 
         Any client of the same catalog finds it while the cluster lives: on Spark on one host the rows are in a
-        memory filesystem; of other clusters they are in this process, and other processes compute them again.
+        memory filesystem, on several in Spark's cache, of a local cluster in this process. Processes that cannot read
+        them there compute them again.
         `cluster.remove(name)` and `cluster.close()` free them.
         """
         from squill.runtime.store import Wanted
@@ -422,6 +423,10 @@ class ShardedStream:
         """Return the plan; what it reads of datasets that were lost is made again."""
         node = self._brought()
         return self._cluster.stored.ready(node) if stored_sources(node) else node
+
+    def _ready_in_process(self) -> Node:
+        """Return the plan as `_ready` does, for what cannot read the memory of a runtime."""
+        return self._cluster.stored.in_process(self._ready())
 
     def _brought(self) -> Node:
         """Return the plan with the rows of other clusters, which run their own part of it now."""

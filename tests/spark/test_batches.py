@@ -14,7 +14,7 @@ import squill as sq
 from squill.errors import UserFunctionError
 from squill.runtime.spark import parcels
 from squill.runtime.spark.jobs import filler, filler_rows
-from squill.runtime.spark.shuffle_task import PARCEL
+from squill.runtime.spark.parcel import PARCEL
 from tests.spark.shared import runtime_of, session_of
 from tests.unit.runtime.cases import CASES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import squill as sq
 from squill.errors import UserFunctionError
 from squill.plan.dataset import read_dataset
-from squill.runtime.memory import forget_frame
+from squill.runtime.memory import forget_held
 from tests.spark.shared import session_of
 from tests.unit.runtime.cases import CASES
 
@@ -96,28 +97,100 @@ def test_batches_hold_all_rows(cluster: sq.Cluster) -> None:
     assert pl.concat(plan.batches()).sort(pl.all()).equals(plan.collect(sort=True))
 
 
-@pytest.mark.parametrize("channel", ["files", "shuffle"])
-def test_memory_of_several_hosts_is_that_of_the_driver(
-    spark_cluster: sq.Cluster, channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(params=["files", "shuffle"])
+def several_hosts(
+    request: pytest.FixtureRequest, spark_cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[sq.Cluster]:
+    """A cluster whose tasks, as far as it knows, run on several hosts."""
     session, kept = session_of(spark_cluster), tmp_path / "w"
-    with sq.spark(session, machines=3, channel=channel, folder=tmp_path / "runs", warehouse=kept) as cluster:
+    with sq.spark(session, machines=3, channel=request.param, folder=tmp_path / "runs", warehouse=kept) as cluster:
         monkeypatch.setattr("squill.runtime.spark.runtime.is_one_host", lambda _: False)
-        plan = CASE.sharded(cluster, splits=3, to=3)
-        expected = plan.collect(sort=True)
-        dataset = plan.to_memory("counts")
-        assert (dataset.path, dataset.rows) == (f"memory:{dataset.version}", expected.height)
-        read = cluster.dataset("counts")
-        assert read.placement == plan.placement
-        assert read.collect(sort=True).equals(expected)
-        moved = read.redistribute().query(lambda s: s)
-        assert "channel" not in moved.explain()  # the rows of each shard go to that shard again
-        assert moved.collect(sort=True).equals(expected)
-        forget_frame(dataset.version)  # as another process finds it
-        assert cluster.dataset("counts").collect(sort=True).equals(expected)
-        assert [run.action for run in cluster.catalog.runs() if run.dataset] == ["to_memory", "recompute"]
-        cluster.remove("counts")
-        assert cluster.datasets() == []
+        yield cluster
+    assert cached_tables(session) == 0, "closed"
+
+
+def cached_tables(session: Any) -> int:
+    """How many tables Spark holds in its cache."""
+    return int(session._jsparkSession.sharedState().cacheManager().numCachedEntries())
+
+
+def test_memory_of_several_hosts_is_sparks_cache(several_hosts: sq.Cluster, tmp_path: Path) -> None:
+    cluster = several_hosts
+    session = session_of(cluster)
+    plan = CASE.sharded(cluster, splits=3, to=3)
+    expected = plan.collect(sort=True)
+    dataset = plan.to_memory("counts")
+    assert (dataset.path, dataset.rows) == (f"memory:{dataset.version}", expected.height)
+    stored = plan.to_storage(tmp_path / "same")
+    assert dataset.time_range == stored.time_range
+    assert [file.rows for file in dataset.files] == [file.rows for file in stored.files]
+    assert cached_tables(session) == 1
+    read = cluster.dataset("counts")
+    assert read.placement == plan.placement
+    assert read.collect(sort=True).equals(expected)
+    moved = read.redistribute().query(lambda s: s)
+    assert "channel" not in moved.explain()  # the rows of each shard go to that shard again
+    assert moved.collect(sort=True).equals(expected)
+    assert read.to_spark().count() == expected.height
+    forget_held(dataset.version)  # as another process finds it
+    assert cluster.dataset("counts").collect(sort=True).equals(expected)
+    assert [run.action for run in cluster.catalog.runs() if run.dataset] == ["to_memory", "to_storage", "recompute"]
+    assert cached_tables(session) == 1
+    cluster.remove("counts")
+    assert cluster.datasets() == []
+    assert cached_tables(session) == 0
+
+
+def test_each_shard_in_the_cache_has_its_rows(several_hosts: sq.Cluster) -> None:
+    frame = pl.DataFrame({"t": range(300_000), "k": [t % 5 for t in range(300_000)], "text": "a word"})
+    frame = frame.with_columns(when=pl.col("t").cast(pl.Datetime("ns")), kind=pl.col("text").cast(pl.Categorical))
+    several_hosts.from_frame(frame, start="t").rekey("k").redistribute().to_memory("rows")
+    read = several_hosts.dataset("rows")
+    assert read.placement is not None
+    some = read.query(lambda s: s.where(sq.col("k") > 2).select("when").point_at_end()).collect()
+    wanted = sq.from_frame(frame, start="t").where(sq.col("k") > 2).select("when").point_at_end()
+    assert some.select("start", "end", "when").sort(pl.all()).equals(wanted.collect(sort=True))
+    counts = read.query(lambda s: s.hopping_window(1_000, 100).aggregate(n=sq.count()))
+    assert "channel" not in counts.explain()
+    expected = sq.from_frame(frame, start="t").group_apply(
+        "k", lambda s: s.hopping_window(1_000, 100).aggregate(n=sq.count())
+    )
+    assert counts.collect(sort=True).equals(expected.collect(sort=True))
+    again = several_hosts.dataset("rows").reshard(2).query(lambda s: s.count()).redistribute(1)
+    assert again.query(lambda s: s.aggregate(n=sq.sum("count"))).collect().height == 300_000
+
+
+def test_empty_answers_in_the_cache(several_hosts: sq.Cluster) -> None:
+    rows = several_hosts.from_frame({"t": [1, 2], "k": ["a", "b"]}, start="t").rekey("k").redistribute()
+    assert rows.query(lambda s: s.where(sq.col("k") == "z")).to_memory("none").rows == 0
+    assert several_hosts.dataset("none").collect().height == 0
+    assert rows.query(lambda s: s.where(sq.col("k") == "a")).to_memory("one").rows == 1
+    one = several_hosts.dataset("one")
+    assert one.query(several_hosts.dataset("none"), lambda left, right: left.where_not_exists(right)).collect().height
+
+
+def test_what_cannot_read_the_cache_gets_its_rows(several_hosts: sq.Cluster, tmp_path: Path) -> None:
+    plan = CASE.sharded(several_hosts, splits=3, to=3)
+    expected = plan.collect(sort=True)
+    plan.to_memory("counts")
+    *_, last = several_hosts.dataset("counts").progressive(sq.progress.hashed("k", 4))
+    assert last.frame.height == expected.height
+    kept = several_hosts.dataset("counts").to_storage(tmp_path / "state", keep_state=True)
+    assert kept.rows <= expected.height
+    with sq.local(cores=2, warehouse=tmp_path / "w") as local:
+        assert local.dataset("counts").collect(sort=True).equals(expected)
+    assert several_hosts.dataset("counts").collect(sort=True).equals(expected)
+
+
+def test_failed_answer_leaves_nothing_in_the_cache(several_hosts: sq.Cluster) -> None:
+    def fails(frame: pl.DataFrame) -> pl.DataFrame:
+        raise ValueError("not these rows")
+
+    rows = several_hosts.from_frame({"t": [1, 2], "k": [1, 2]}, start="t")
+    with pytest.raises(UserFunctionError, match=r"fragment 1, shard \d of 3, map_batches: .*not these rows"):
+        rows.query(lambda s: s.map_batches(fails)).to_memory("rows")
+    assert several_hosts.datasets() == []
+    assert cached_tables(session_of(several_hosts)) == 0
 
 
 def test_answer_of_a_plan_that_moves_through_the_shuffle_is_stored(spark_cluster: sq.Cluster, tmp_path: Path) -> None:

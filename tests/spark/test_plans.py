@@ -13,9 +13,8 @@ from pyspark.errors import PySparkException
 
 import squill as sq
 from squill.errors import ClusterError, NumericOverflowError, PlanError, ShardError
-from squill.runtime.spark.jobs import Jobs
+from squill.runtime.spark.jobs import CANNOT_GO_BACK, Jobs
 from squill.runtime.spark.runtime import SparkRuntime
-from squill.runtime.spark.shuffle import CANNOT_GO_BACK
 from squill.testing import assert_same_events
 from tests.spark.shared import runtime_of
 

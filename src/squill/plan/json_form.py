@@ -32,7 +32,7 @@ from squill.plan.matching import Matching
 from squill.plan.node import Node, walk
 from squill.plan.nodes import patterns
 from squill.plan.nodes.live import LiveSource, RefreshedSource
-from squill.plan.nodes.tables import ElsewhereSource, TableSource
+from squill.plan.nodes.tables import CachedSource, ElsewhereSource, TableSource
 from squill.plan.properties import Properties, WindowShape
 from squill.plan.row_wise import first_offence
 from squill.plan.schema import Schema
@@ -59,6 +59,7 @@ KINDS: dict[str, type[Any]] = {
 OF_A_PROCESS: dict[type[Node], str] = {
     nodes.PushSource: "a pushed source belongs to the program that pushes",
     TableSource: "a Spark DataFrame belongs to its session",
+    CachedSource: "rows in Spark's cache belong to its session",
     ElsewhereSource: "rows of another cluster belong to that cluster",
     LiveSource: "a live source belongs to the cluster that follows it",
     RefreshedSource: "a table that is read again belongs to the cluster that reads it",

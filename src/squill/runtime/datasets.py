@@ -10,8 +10,6 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-import polars as pl
-
 from squill.catalog.catalog import Catalog, Entry, Lineage, check_name
 from squill.errors import ClusterError, DatasetNotFoundError, PlanError, SourceReadError
 from squill.plan.build.sources import held_source, stored_as, stored_source
@@ -19,10 +17,11 @@ from squill.plan.dataset import MANIFEST, MEMORY, Dataset, find_dataset, stored_
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Stored
+from squill.plan.nodes.tables import CachedSource
 from squill.plan.paths import written_path
 from squill.plan.rebuild import substitute
 from squill.plan.serialise import dumps, loads
-from squill.runtime.memory import FRAME, MemoryFolder, forget_frame, frame_of, hold, is_alive
+from squill.runtime.memory import FRAME, Held, MemoryFolder, forget_held, held_for, hold, is_alive
 from squill.runtime.request import Request, bare
 from squill.runtime.runs import ActiveRun, Runs
 from squill.runtime.staging import check_mode, remove_left_by
@@ -44,7 +43,8 @@ class Datasets:
         self._runs = runs
         self._owner = runs.owner
         self._folder: MemoryFolder | None = None
-        self._held: set[str] = set()
+        self._held: dict[str, Held] = {}
+        """By version the rows that it has made, those of another process's datasets too."""
         self._recomputed: set[str] = set()
         """Names of datasets whose plans are run again at this moment."""
 
@@ -69,7 +69,10 @@ class Datasets:
         made_by = None if not _is_named(wanted) else lineage_of(wanted.node)
         with self._runs.record(wanted.operator, fragments_of(wanted.node), wanted.name or str(wanted.path)) as active:
             # A dataset's version is the run that made it, so that whoever goes on with a run knows its work.
-            wanted = replace(wanted, node=self.ready(wanted.node), version=active.ticket.id)
+            node = self.ready(wanted.node)
+            wanted = replace(
+                wanted, node=self.in_process(node) if wanted.keep_state else node, version=active.ticket.id
+            )
             asked = replace(wanted, node=bare(wanted.node), path=str(wanted.path))
             request = replace(self._runs.request(wanted.operator), wanted=asked, lineage=made_by)
             return self._made(wanted, made_by, active, active.asking(request))
@@ -137,8 +140,8 @@ class Datasets:
         return store(self._runtime, wanted, ticket, announce)
 
     def _hold(self, wanted: Wanted, ticket: RunTicket, announce: Callable[[Dataset], None]) -> Dataset:
-        dataset = hold(self._runtime, replace(wanted, format=FRAME), ticket)
-        self._held.add(dataset.version)
+        dataset, held = hold(self._runtime, replace(wanted, format=FRAME), ticket)
+        self._held[dataset.version] = held
         try:
             announce(dataset)
         except BaseException:
@@ -166,7 +169,7 @@ class Datasets:
         dataset = self._present(self._require(name, "dataset"))
         if dataset.format != FRAME:
             return stored_source(dataset, None)
-        return held_source(dataset, self._frame(stored_as(dataset)))
+        return self._held_rows(stored_as(dataset)).source(dataset)
 
     def _require(self, name: str, operator: str) -> Entry:
         if not self._runs.has_catalog:
@@ -176,7 +179,7 @@ class Datasets:
     def _present(self, entry: Entry) -> Dataset:
         dataset = entry.dataset
         if dataset.format == FRAME:
-            return dataset if frame_of(dataset.version) is not None else self._again(entry)
+            return dataset if held_for(dataset.version, self._runtime) is not None else self._again(entry)
         there = find_dataset(dataset.path)
         if there is not None and there.version != dataset.version:
             # Its plan made other rows than these: to run it now would replace what somebody wanted there.
@@ -239,10 +242,8 @@ class Datasets:
     def _ready(self, source: FileSource | FrameSource) -> Node:
         stored = source.stored
         assert stored is not None
-        if isinstance(source, FrameSource):
-            if source.frame.height == sum(stored.rows):
-                return source
-            return replace(source, frame=self._frame(stored))
+        if isinstance(source, (FrameSource, CachedSource)):
+            return self._held_again(source, stored)
         if all(Path(path).is_file() for path in source.paths):
             return source
         dataset = self._present(self._entry(stored))
@@ -250,14 +251,32 @@ class Datasets:
             raise _written_anew(stored)
         return replace(source, paths=dataset.paths, stored=stored_as(dataset))
 
-    def _frame(self, stored: Stored) -> pl.DataFrame:
-        frame = frame_of(stored.version)
-        if frame is None:
+    def _held_again(self, source: FrameSource | CachedSource, stored: Stored) -> Node:
+        """Return the source with its rows, which may be held in another way by now."""
+        if isinstance(source, FrameSource) and source.frame.height == sum(stored.rows):
+            return source
+        return self._held_rows(stored).source(self._entry(stored).dataset)
+
+    def _held_rows(self, stored: Stored) -> Held:
+        held = held_for(stored.version, self._runtime)
+        if held is None:
             self._present(self._entry(stored))
-            frame = frame_of(stored.version)
-        if frame is None:
+            held = held_for(stored.version, self._runtime)
+        if held is None:
             raise _written_anew(stored)
-        return frame
+        return held
+
+    def in_process(self, node: Node) -> Node:
+        """Return the plan with the rows in this process that a runtime's memory has: not all can read these."""
+
+        def bring(item: Node) -> Node | None:
+            if not isinstance(item, CachedSource) or item.stored is None:
+                return None
+            held = self._held_rows(item.stored)
+            dataset = self._entry(item.stored).dataset
+            return held_source(dataset, held.frame(dataset))
+
+        return substitute(node, bring)
 
     def _entry(self, stored: Stored) -> Entry:
         found: list[Entry | None] = []
@@ -292,8 +311,8 @@ class Datasets:
 
     def _free(self, dataset: Dataset) -> None:
         if dataset.format == FRAME:
-            forget_frame(dataset.version)
-            self._held.discard(dataset.version)
+            forget_held(dataset.version)
+            self._held.pop(dataset.version, None)
             return
         folder = Path(dataset.path)
         there = find_dataset(folder)
@@ -305,8 +324,8 @@ class Datasets:
 
     def close(self) -> None:
         """Free the memory that this cluster's datasets take, and forget those."""
-        for version in self._held:
-            forget_frame(version)
+        for version, held in self._held.items():
+            forget_held(version, held)
         if self._folder is not None:
             self._folder.free()
         if self._runs.has_catalog:
@@ -343,6 +362,8 @@ def lineage_of(node: Node) -> Lineage:
 def _without_held_rows(node: Node) -> Node | None:
     if isinstance(node, FrameSource) and node.stored is not None:
         return replace(node, frame=node.frame.clear())
+    if isinstance(node, CachedSource):
+        return replace(node, table=None)
     return None
 
 

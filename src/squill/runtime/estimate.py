@@ -29,7 +29,7 @@ from squill.plan.fragments import Channel, Fragment, ShardedPlan, explain_plan, 
 from squill.plan.node import Node, walk
 from squill.plan.nodes import Aggregate, EventsSource, FileSource, FrameSource, Source, TwoInputs, Union, Where
 from squill.plan.nodes.movement import ShardInput
-from squill.plan.nodes.tables import ElsewhereSource, TableSource
+from squill.plan.nodes.tables import CachedSource, ElsewhereSource, TableSource
 from squill.plan.paths import is_local
 from squill.plan.routing import BroadcastRouting
 from squill.plan.schema import Schema
@@ -191,6 +191,9 @@ def _source_size(source: Source, looked_at: int) -> Size | None:
     match source:
         case FrameSource():
             size = _frame_size(source)
+        case CachedSource() if source.stored is not None:
+            rows = sum(source.stored.rows)
+            size = Size(rows=rows, bytes=rows * _row_bytes(source.schema, {}), is_exact=True)
         case TableSource():
             return None
         case FileSource():

@@ -1,4 +1,4 @@
-"""Datasets in memory: frames that this process holds, and folders of a memory filesystem that clusters own."""
+"""Datasets in memory: rows that this process or its runtime holds, and folders of a memory filesystem."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ import os
 import shutil
 import socket
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import polars as pl
 
+from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.plan.build.movement import refuse_bound_columns
+from squill.plan.build.sources import held_source
 from squill.plan.dataset import Dataset
-from squill.plan.fragments import fragments_of
+from squill.plan.fragments import ShardedPlan, fragments_of
+from squill.plan.node import Node
 from squill.runtime.answer import CollectAnswer, Receipt
-from squill.runtime.progress import progress_bar
+from squill.runtime.progress import OnProgress, progress_bar
 from squill.runtime.runtime import Runtime
 from squill.runtime.store import Wanted, described
 from squill.runtime.stored_answer import WrittenFile
 from squill.runtime.ticket import RunTicket
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["FRAME", "MemoryFolder", "forget_frame", "frame_of", "hold", "is_alive", "new_owner"]
+__all__ = [
+    "FRAME", "Held", "HeldFrame", "MemoryFolder", "forget_held", "held_for", "hold", "hold_in_process", "is_alive",
+    "new_owner", "note_of",
+]  # fmt: skip
 
 FRAME = "frame"
-"""The format of a dataset that is a frame of this process."""
+"""The format of a dataset that is no files: frames of this process, or of its runtime."""
 PREFIX = "squill-memory-"
-
-_frames: dict[str, pl.DataFrame] = {}
-"""By version. All clusters of the process share them, as they share its memory."""
 
 
 def new_owner() -> str:
@@ -54,43 +59,98 @@ def _process_exists(pid: str) -> bool:
     return True
 
 
-def frame_of(version: str) -> pl.DataFrame | None:
-    """Return the rows of a dataset that this process holds."""
-    return _frames.get(version)
+class Held(Protocol):
+    """The rows of a dataset that no files have."""
+
+    def serves(self, runtime: Runtime) -> bool:
+        """Whether they are still there, and the runtime's shards can be given them."""
+        ...
+
+    def source(self, dataset: Dataset) -> Node:
+        """Return the rows as what a plan reads."""
+        ...
+
+    def frame(self, dataset: Dataset) -> pl.DataFrame:
+        """Return the rows, those of a shard behind one another, in this process."""
+        ...
+
+    def free(self) -> None:
+        """Give their memory back; plans that were made over them may keep them while they live."""
+        ...
 
 
-def forget_frame(version: str) -> None:
-    """Free the rows; plans that were made over them keep them while they live."""
-    _frames.pop(version, None)
+class HeldFrame:
+    """Rows that this process holds."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def serves(self, runtime: Runtime) -> bool:
+        return True
+
+    def source(self, dataset: Dataset) -> Node:
+        return held_source(dataset, self._frame)
+
+    def frame(self, dataset: Dataset) -> pl.DataFrame:
+        return self._frame
+
+    def free(self) -> None:
+        """Nothing but the registry holds them here."""
 
 
-def hold(runtime: Runtime, wanted: Wanted, ticket: RunTicket) -> Dataset:
-    """Run the plan and keep its answer as a frame, in which the rows of each shard stand together."""
+_held: dict[str, list[Held]] = {}
+"""By version. All clusters of the process share them, as they share its memory."""
+
+
+def held_for(version: str, runtime: Runtime) -> Held | None:
+    """Return the rows of a dataset that a runtime can read."""
+    return next((held for held in _held.get(version, []) if held.serves(runtime)), None)
+
+
+def forget_held(version: str, held: Held | None = None) -> None:
+    """Free the rows of a dataset, all of them or one copy."""
+    mine = _held.pop(version, [])
+    others = [] if held is None else [other for other in mine if other is not held]
+    for other in mine:
+        if other not in others:
+            other.free()
+    if others:
+        _held[version] = others
+
+
+def hold(runtime: Runtime, wanted: Wanted, ticket: RunTicket) -> tuple[Dataset, Held]:
+    """Run the plan and keep its answer where the runtime's memory is."""
     refuse_bound_columns(wanted.node.schema, wanted.operator)
     plan = fragments_of(wanted.node)
     with progress_bar() as bar:
-        receipts = runtime.run(plan, CollectAnswer(keeps_shards=True), bar, ticket=ticket)
+        receipts, held = runtime.hold(plan, bar, ticket)
     receipts.sort(key=lambda receipt: receipt.shard)  # tasks end in any order
-    frames = [_frame(receipt, wanted) for receipt in receipts]
+    version = wanted.version or ticket.id
+    dataset = described(replace(wanted, version=version), f"memory:{version}", receipts)
+    _held.setdefault(version, []).append(held)
+    return dataset, held
+
+
+def hold_in_process(
+    runtime: Runtime, plan: ShardedPlan, on_progress: OnProgress | None, ticket: RunTicket
+) -> tuple[list[Receipt], Held]:
+    """Run a plan and keep its answer as a frame; return notes of its shards."""
+    receipts = runtime.run(plan, CollectAnswer(keeps_shards=True), on_progress, ticket=ticket)
+    root = plan.answer.root
+    frames = [result_frame(receipt.rows(root), root) for receipt in receipts]
     notes = [
-        Receipt(shard=receipt.shard, note=_note(receipt, frame))
+        Receipt(shard=receipt.shard, note=note_of(receipt.pieces, frame))
         for receipt, frame in zip(receipts, frames, strict=True)
     ]
-    version = wanted.version or ticket.id
-    dataset = described(replace(wanted, version=version), f"memory:{version}", notes)
-    _frames[dataset.version] = pl.concat(frames, rechunk=False)
-    return dataset
+    return notes, HeldFrame(pl.concat(frames, rechunk=False))
 
 
-def _frame(receipt: Receipt, wanted: Wanted) -> pl.DataFrame:
-    return result_frame(receipt.rows(wanted.node), wanted.node)
-
-
-def _note(receipt: Receipt, frame: pl.DataFrame) -> WrittenFile:
+def note_of(pieces: Sequence[Batch], frame: pl.DataFrame) -> WrittenFile:
+    """Return what is to be known of a shard's rows, which are these pieces, and as the user sees them, the frame."""
     span = None
-    if receipt.pieces:
-        first = min(int(piece.sync[0]) for piece in receipt.pieces)
-        span = (max(first, MINUS_INFINITY), min(max(int(piece.other.max()) for piece in receipt.pieces), INFINITY))
+    if pieces:
+        first = min(int(piece.sync[0]) for piece in pieces)
+        span = (max(first, MINUS_INFINITY), min(max(int(piece.other.max()) for piece in pieces), INFINITY))
     return WrittenFile(path="", rows=frame.height, bytes=int(frame.estimated_size()), span=span)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from squill.runtime.live.host import LivePlan
     from squill.runtime.live.inputs import LiveInput
     from squill.runtime.live.runner import Runner
+    from squill.runtime.memory import Held
     from squill.runtime.progressive.outlet import Outlet
     from squill.runtime.progressive.status import Watch
 
@@ -120,7 +121,11 @@ class Runtime(Protocol):
         ...
 
     def memory_folder(self) -> Path | None:
-        """Return a folder in memory that all shards see; None when what is kept in memory is kept in this process."""
+        """Return a folder in memory that all shards see; None where what is kept in memory is no files (`hold`)."""
+        ...
+
+    def hold(self, plan: ShardedPlan, on_progress: OnProgress | None, ticket: RunTicket) -> tuple[list[Receipt], Held]:
+        """Run the plan and keep its answer in memory; return notes of its shards, and what holds the rows."""
         ...
 
     def close(self) -> None:

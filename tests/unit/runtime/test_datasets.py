@@ -132,7 +132,7 @@ def test_lost_inputs_of_lost_datasets_are_made_again_first(cluster: sq.Cluster, 
     assert cluster.catalog.lineage("three").inputs == ("two",)
     for folder in ("one", "three"):
         shutil.rmtree(tmp_path / folder)
-    memory.forget_frame(cluster.catalog.require("two", "test").dataset.version)
+    memory.forget_held(cluster.catalog.require("two", "test").dataset.version)
     assert cluster.dataset("three").collect(sort=True).equals(expected)
     assert {dataset for action, dataset, _ in actions(cluster) if action == "recompute"} == {"one", "two", "three"}
 
@@ -339,7 +339,7 @@ os._exit(0)
 
 
 def test_memory_is_freed_by_remove_overwrite_and_close(tmp_path: Path) -> None:
-    held = len(memory._frames)
+    held = len(memory._held)
     with sq.local(cores=1, warehouse=tmp_path / "warehouse") as cluster:
         small = cluster.from_frame({"t": [1]}, start="t")
         small.to_memory("a")
@@ -349,10 +349,10 @@ def test_memory_is_freed_by_remove_overwrite_and_close(tmp_path: Path) -> None:
         with pytest.raises(PlanError, match="to_memory: mode is 'append'"):
             small.to_memory("b", mode="append")
         small.to_memory("b", mode="overwrite")
-        assert len(memory._frames) == held + 2
+        assert len(memory._held) == held + 2
         cluster.remove("a")
-        assert len(memory._frames) == held + 1
-    assert len(memory._frames) == held
+        assert len(memory._held) == held + 1
+    assert len(memory._held) == held
     with sq.local(cores=1, warehouse=tmp_path / "warehouse") as other:
         assert other.datasets() == []
 
@@ -373,7 +373,7 @@ def test_lineage_of_memory_datasets_holds_no_rows(cluster: sq.Cluster) -> None:
     plan = cluster.catalog.lineage("small").plan
     assert plan is not None
     assert len(plan) < 20_000
-    memory.forget_frame(cluster.catalog.require("small", "test").dataset.version)
+    memory.forget_held(cluster.catalog.require("small", "test").dataset.version)
     assert cluster.dataset("small").collect().height == 3
 
 

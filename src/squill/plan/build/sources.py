@@ -17,15 +17,15 @@ from squill.plan.dataset import Dataset, find_dataset
 from squill.plan.expressions import Expression, Scope, bind_one
 from squill.plan.node import Node
 from squill.plan.nodes import Disorder, FileSource, FrameSource, Lifetime, Promises, PushSource, Stored
-from squill.plan.nodes.tables import ElsewhereSource, TableSource
+from squill.plan.nodes.tables import CachedSource, ElsewhereSource, TableSource
 from squill.plan.properties import Properties
 from squill.plan.schema import Schema, require_type
 from squill.time import Duration, TimeType
 from squill.wording import kind_of, shortened
 
 __all__ = [
-    "FORMATS", "at_least_zero", "brought_source", "elsewhere_source", "file_source", "frame_source", "held_source",
-    "lifetime_of", "promises_of", "push_source", "stored_as", "stored_source", "table_source",
+    "FORMATS", "at_least_zero", "brought_source", "cached_source", "elsewhere_source", "file_source", "frame_source",
+    "held_source", "lifetime_of", "promises_of", "push_source", "stored_as", "stored_source", "table_source",
     "to_frame", "wall_seconds",
 ]  # fmt: skip
 
@@ -327,17 +327,36 @@ def _over_dataset(
 
 def held_source(dataset: Dataset, frame: pl.DataFrame) -> Node:
     """Return the rows of a dataset that this process holds in memory, the rows of a shard behind one another."""
-    start, end = ("start", "end") if dataset.timed else (None, None)
-    read = lifetime_of(dataset.columns, start, end, "point", "dataset", keep_time=False)
     return FrameSource(
         label=dataset.name or "memory",
         columns=dataset.columns,
-        lifetime=None if read is None else replace(read, null_start=True),
+        lifetime=_stored_lifetime(dataset),
         promises=Promises(duration=dataset.duration),
         frame=frame,
         frame_id=id(frame),
         stored=stored_as(dataset),
     )
+
+
+def cached_source(dataset: Dataset, table: Any) -> Node:
+    """Return the rows of a dataset that a runtime has in its own memory, as a table."""
+    return CachedSource(
+        label=dataset.name or "memory",
+        columns=dataset.columns,
+        lifetime=_stored_lifetime(dataset),
+        promises=Promises(duration=dataset.duration),
+        paths=(),
+        format="ipc",
+        table=table,
+        table_id=id(table),
+        stored=stored_as(dataset),
+    )
+
+
+def _stored_lifetime(dataset: Dataset) -> Lifetime | None:
+    start, end = ("start", "end") if dataset.timed else (None, None)
+    read = lifetime_of(dataset.columns, start, end, "point", "dataset", keep_time=False)
+    return None if read is None else replace(read, null_start=True)
 
 
 def stored_as(dataset: Dataset) -> Stored:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from squill.plan.nodes.sources import FileSource, GivenSource
 
-__all__ = ["ElsewhereSource", "SpooledSource", "TableSource"]
+__all__ = ["CachedSource", "ElsewhereSource", "SpooledSource", "TableSource"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,11 @@ class TableSource(FileSource):
 
     def details(self) -> str:
         return FileSource.details(self).replace(f"{self.format} 0 files", "table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedSource(TableSource):
+    """A dataset in a runtime's own memory: what is in the table is its business, what there is says `stored`."""
 
 
 @dataclass(frozen=True, kw_only=True)

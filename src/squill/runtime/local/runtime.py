@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from squill.runtime.live.host import LivePlan
     from squill.runtime.live.inputs import LiveInput
     from squill.runtime.live.runner import Runner
+    from squill.runtime.memory import Held
 
 __all__ = ["LocalRuntime"]
 
@@ -170,6 +171,11 @@ class LocalRuntime:
 
     def memory_folder(self) -> None:
         return None
+
+    def hold(self, plan: ShardedPlan, on_progress: OnProgress | None, ticket: RunTicket) -> tuple[list[Receipt], Held]:
+        from squill.runtime.memory import hold_in_process
+
+        return hold_in_process(self, plan, on_progress, ticket)
 
     def close(self) -> None:
         self._is_closed = True

@@ -15,8 +15,9 @@ from queue import Empty, SimpleQueue
 from typing import IO, Any, Generic, TypeVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import InheritableThread
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.errors.exceptions.captured import unwrap_spark_exception
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.util import _load_from_socket
@@ -28,7 +29,10 @@ from squill.runtime.spark.kinds import is_connect, is_stopped
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.plain_job import Task, collected
 
-__all__ = ["MISSING", "Jobs", "failed_without_a_word", "filler", "filler_rows", "jobs_of_one_run"]
+__all__ = [
+    "CANNOT_GO_BACK", "MISSING", "Jobs", "as_often_as_rows_are_lost", "failed_without_a_word", "filler", "filler_rows",
+    "jobs_of_one_run",
+]  # fmt: skip
 
 LOOK_SECONDS = 0.1
 
@@ -37,6 +41,10 @@ RAISED = re.compile(r"^[ \t]*Traceback \(most recent call last\):\n(?:[ \t].*\n)
 SAID = re.compile(r"\[[A-Z_.]+\] ")
 """How Spark begins what it says of rows, types and settings that it cannot take."""
 WAS_STOPPED = "SparkContext was shut down"
+CANNOT_GO_BACK = "shuffle map stage with indeterminate output"
+"""Spark has lost rows that moved after some of the answer was returned, and cannot know that they would be the same."""
+ATTEMPTS = 4
+"""As often as Spark tries a task."""
 MISSING = re.compile(r"No module named '([\w.]+)'")
 
 FILLER_BYTES = 1 << 14
@@ -234,6 +242,17 @@ def _was_interrupted(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def as_often_as_rows_are_lost(job: Callable[[], T]) -> T:
+    """Run a whole job again where Spark runs part of one again: with an executor rows are lost that have moved."""
+    for _ in range(1, ATTEMPTS):
+        try:
+            return job()
+        except (PySparkException, Py4JError) as error:
+            if CANNOT_GO_BACK not in str(error):
+                raise
+    return job()
 
 
 def failed_without_a_word(error: Exception, fragments: Sequence[Fragment] = ()) -> ShardError:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from squill.runtime.answer import Receipt
 from squill.runtime.report import Work
-from squill.runtime.spark.shuffle_task import ANSWER, ERROR, RECEIPT, WORK
+from squill.runtime.spark.parcel import ANSWER, ERROR, RECEIPT, WORK
 
 __all__ = ["ParcelReader", "Spool"]
 

@@ -31,7 +31,7 @@ from squill.plan.nodes import FileSource, FrameSource, Source
 from squill.plan.schema import Schema
 from squill.plan.serialise import packed
 from squill.plan.stages import Stage, stages_of, waves_of
-from squill.runtime.answer import DRIVER, Answer, OnReceipt, Receipt, handed_over
+from squill.runtime.answer import DRIVER, Answer, CollectAnswer, OnReceipt, Receipt, handed_over
 from squill.runtime.estimate import known_rows
 from squill.runtime.hosts import HostsOf
 from squill.runtime.progress import OnProgress, Progress, reporting
@@ -48,15 +48,23 @@ from squill.runtime.run_folder import (
     run_place,
     stamp_of,
 )
+from squill.runtime.spark.cache import CachedRows
 from squill.runtime.spark.carried import carried_error
 from squill.runtime.spark.executors import check_executors, saying_what_is_missing
-from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows, jobs_of_one_run
+from squill.runtime.spark.jobs import (
+    Jobs,
+    as_often_as_rows_are_lost,
+    failed_without_a_word,
+    filler_rows,
+    jobs_of_one_run,
+)
 from squill.runtime.spark.kinds import is_connect, is_one_host, is_stopped
 from squill.runtime.spark.near import hadoop_hosts
 from squill.runtime.spark.results import WaveResults, all_with_rows, with_rows
 from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
 from squill.runtime.spark.small_waves import SmallWaves
-from squill.runtime.spark.tables import columns_of, spooled
+from squill.runtime.spark.spool import spooled
+from squill.runtime.spark.tables import columns_of
 from squill.runtime.spark.task import (
     ANSWER,
     OUTPUT_DDL,
@@ -170,7 +178,7 @@ class SparkRuntime:
         """Return the folder of a run that begins, which goes with the ticket, what is to be done, and over how much."""
         folder = self._new_folder(base, ticket)
         try:
-            plan = spooled(plan, folder.files)
+            plan = as_often_as_rows_are_lost(partial(spooled, plan, folder.files))
         except (PySparkException, Py4JError) as error:
             raise failed_without_a_word(error) from error
         order = self._order(plan, folder, ticket.request)
@@ -406,8 +414,19 @@ class SparkRuntime:
 
     def memory_folder(self) -> Path | None:
         if not is_one_host(self.session):
-            return None  # the driver's memory is the only one that stays and that all can be given rows of
+            return None  # of several, Spark's cache
         return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+    def hold(
+        self, plan: ShardedPlan, on_progress: OnProgress | None, ticket: RunTicket
+    ) -> tuple[list[Receipt], CachedRows]:
+        """Keep the answer in Spark's cache. Rows go through the shuffle: Spark makes anew what it loses of them."""
+        self._check_open()
+        if ticket.left is not None:
+            ticket.scope.enter_context(ticket.left[0])
+        with saying_what_is_missing(self.session, self._machines), jobs_of_one_run(self.session) as jobs:
+            answer = CollectAnswer(keeps_shards=True)
+            return ShuffleRun(self.session, jobs, plan, answer, self._compression, self.hosts_of).held(on_progress)
 
     def close(self) -> None:
         if self._owns_session and not self._is_closed:

@@ -21,7 +21,7 @@ from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import decode
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.nodes import FrameSource
-from squill.plan.nodes.tables import TableSource
+from squill.plan.nodes.tables import CachedSource, TableSource
 from squill.plan.serialise import dumps
 from squill.plan.stages import waves_of
 from squill.plan.storable import refuse_unstorable
@@ -30,15 +30,14 @@ from squill.runtime.estimate import known_rows
 from squill.runtime.hosts import HostsOf
 from squill.runtime.progress import OnProgress, Progress, reporting
 from squill.runtime.report import Work
+from squill.runtime.spark.cache import CachedRows, cached_parcels, in_cache, reports_of
 from squill.runtime.spark.carried import carried_error
-from squill.runtime.spark.jobs import Jobs, failed_without_a_word, filler_rows
+from squill.runtime.spark.jobs import Jobs, as_often_as_rows_are_lost, failed_without_a_word, filler_rows
 from squill.runtime.spark.kinds import is_connect
 from squill.runtime.spark.near import task_rows
+from squill.runtime.spark.parcel import MARK, PARCEL, PARCEL_DDL
 from squill.runtime.spark.parcels import ParcelReader, Spool
 from squill.runtime.spark.shuffle_task import (
-    MARK,
-    PARCEL,
-    PARCEL_DDL,
     ShuffleJob,
     frame_parcels,
     rows_of_answer,
@@ -61,10 +60,6 @@ class ByFiles:
 
 ALL_THROUGH_THE_SHUFFLE = ByFiles()
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-ATTEMPTS = 4
-"""As often as Spark tries a task."""
-CANNOT_GO_BACK = "shuffle map stage with indeterminate output"
-"""Spark has lost rows that moved after some of the answer was returned, and cannot know that they would be the same."""
 
 
 class ShuffleRun:
@@ -95,16 +90,36 @@ class ShuffleRun:
         self, on_progress: OnProgress | None, on_receipt: OnReceipt | None, works: list[Work]
     ) -> list[Receipt]:
         """Run it; return the receipts of the answer's shards, which `on_receipt` is given as tasks finish."""
-        schema = self._plan.answer.root.schema
+        table = self._parcels(on_progress, is_awaited=on_receipt is not None)
+        return self._read(table, on_progress, on_receipt, works)
+
+    def held(self, on_progress: OnProgress | None) -> tuple[list[Receipt], CachedRows]:
+        """Run it and keep the answer in Spark's cache; return notes of its shards, and what holds the rows."""
+        bare = plan_without_rows(as_frames(self._plan)).answer.root
+        table = in_cache(self._parcels(on_progress), bare)
+        held = CachedRows(self._session, table)
+        try:
+            return self._read(reports_of(table), on_progress, None, []), held
+        except BaseException:
+            held.free()
+            raise
+
+    def _parcels(self, on_progress: OnProgress | None, *, is_awaited: bool = False) -> Any:
+        """Return the DataFrame of what the driver is to have."""
         tasks = sum(stage.layout.machines for stage in waves_of(self._plan)[-1])
-        filling = filler_rows(self._session, tasks) if on_receipt is not None else 0
+        filling = filler_rows(self._session, tasks) if is_awaited else 0
         if on_progress is not None and not is_connect(self._session):
             # What tasks add is here once they are done; Spark Connect has no such counts.
             self._rows_read = self._session.sparkContext.accumulator(0)
         job, parcels = _job(
             as_frames(self._plan), self._answer, self._compression, self._hosts_of, filling, self._by_files
         )
-        table = _answer_parcels(self._session, tables_of(self._plan), job, parcels, self._rows_read)
+        return _answer_parcels(self._session, tables_of(self._plan), job, parcels, self._rows_read)
+
+    def _read(
+        self, table: Any, on_progress: OnProgress | None, on_receipt: OnReceipt | None, works: list[Work]
+    ) -> list[Receipt]:
+        schema = self._plan.answer.root.schema
         found: dict[int, Receipt] = {}
 
         def take() -> None:
@@ -120,13 +135,10 @@ class ShuffleRun:
             works.extend(done)
 
         with reporting(self._look, on_progress, partial(known_rows, self._plan)):
-            for attempt in range(1, ATTEMPTS + 1):
-                try:
-                    take()
-                    break
-                except (PySparkException, Py4JError) as error:
-                    if attempt == ATTEMPTS or CANNOT_GO_BACK not in str(error):
-                        raise carried_error(str(error)) or failed_without_a_word(error) from error
+            try:
+                as_often_as_rows_are_lost(take)
+            except (PySparkException, Py4JError) as error:
+                raise carried_error(str(error)) or failed_without_a_word(error) from error
         return list(found.values())
 
     def _look(self) -> Progress:
@@ -172,6 +184,9 @@ def _answer_parcels(
     job_bytes = dumps(job)
     rows = _first_rows(session, job, parcels)
     for fragment, leaf, source in tables:
+        if isinstance(source, CachedSource):
+            rows = rows.union(cached_parcels(source, job_bytes, fragment.number, leaf))
+            continue
         send = partial(table_parcels, job_bytes, fragment.number, leaf)
         rows = rows.union(map_rows(wanted_rows(source), send, PARCEL_DDL))
     for wave in range(len(job.waves)):

@@ -55,44 +55,27 @@ from squill.runtime.report import forget_peak_memory
 from squill.runtime.shard import BatchInbox, Inbox, read_split, rows_per_batch
 from squill.runtime.spark.carried import carrying
 from squill.runtime.spark.jobs import filler
+from squill.runtime.spark.parcel import (
+    ANSWER,
+    ANSWER_ROWS,
+    BATCH,
+    DRIVER,
+    ERROR,
+    FRAME,
+    MARK,
+    PARCEL,
+    RECEIPT,
+    RUNS,
+    WORK,
+    parcel,
+)
 from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS, file_name
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY
 
-__all__ = [
-    "ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "MARK", "PARCEL", "PARCEL_DDL", "RECEIPT", "WORK", "ShuffleJob",
-    "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels",
-]  # fmt: skip
+__all__ = ["ShuffleJob", "frame_parcel", "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels"]
 
-PARCEL = pa.schema(
-    [
-        ("wave", pa.int32()),
-        ("target", pa.int32()),
-        ("kind", pa.int32()),
-        ("place", pa.int32()),
-        ("leaf", pa.int32()),
-        ("receivers", pa.binary()),
-        ("sender", pa.int32()),
-        ("number", pa.int32()),
-        ("first", pa.int64()),
-        ("data", pa.binary()),
-    ]
-)
-PARCEL_DDL = (
-    "wave int, target int, kind int, place int, leaf int, receivers binary, sender int, number int, first bigint, "
-    "data binary"
-)
-FRAME, BATCH, ANSWER, ERROR, RECEIPT, WORK, RUNS, MARK = range(8)
-"""Kinds: a piece of a frame for a leaf of fragment `place`; rows of channel `place`; rows of the answer; an error
-of task `sender` of wave `place`; what a shard of the answer has to report beside its rows, and after them; what a
-shard did; where rows of channel `place` lie in files; nothing, so that its target gets a row (`run_shuffle_task`)."""
-DRIVER = -1
-"""The wave of what the driver is to have."""
-
-BEFORE_ALL_TIME = -(2**63)
-ANSWER_ROWS = 1 << 17
-"""Parcels of this many rows at most: the JVM copies each of them several times."""
 PARCELS_AHEAD = 16
 ROWS_FOR_SPARK = 10_000
 
@@ -170,40 +153,36 @@ class ShuffleJob:
         ]
 
 
-def parcel(**values: Any) -> pa.RecordBatch:
-    """Return one row for the shuffle."""
-    row = {"receivers": b"", "leaf": 0, "sender": 0, "number": 0, "first": BEFORE_ALL_TIME, **values}
-    data = pa.py_buffer(row["data"])
-    arrays = [pa.array([row[entry.name]], entry.type) for entry in PARCEL if entry.name != "data"]
-    # The bytes are taken as they are; a Python list of them would be copied.
-    offsets = pa.py_buffer(np.array([0, data.size], np.int32))
-    arrays.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data]))
-    return pa.RecordBatch.from_arrays(arrays, schema=PARCEL)
-
-
 def frame_parcels(
     job: ShuffleJob, frame: pl.DataFrame, fragment: int, leaf: int, shard: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield a shard's rows of a frame, for the task of the first wave it runs in or of a later one."""
+    for number, piece in enumerate(frame.iter_slices(ANSWER_ROWS) if frame.height else [frame]):
+        yield frame_parcel(job, piece, fragment, leaf, shard, number)
+
+
+def frame_parcel(
+    job: ShuffleJob, piece: pl.DataFrame, fragment: int, leaf: int, shard: int, number: int
+) -> pa.RecordBatch:
+    """Return piece number so and so of a shard's rows."""
     ((wave, stage),) = [
         (wave, stage)
         for wave, stages in enumerate(job.waves)
         for stage in stages
         if any(item.number == fragment for item in stage.fragments)
     ]
-    for number, piece in enumerate(frame.iter_slices(ANSWER_ROWS) if frame.height else [frame]):
-        content = io.BytesIO()
-        piece.write_ipc(content)
-        yield parcel(
-            wave=wave,
-            target=job.task_of(wave, stage, shard),
-            kind=FRAME,
-            place=fragment,
-            leaf=leaf,
-            sender=shard,
-            number=number,
-            data=content.getvalue(),
-        )
+    content = io.BytesIO()
+    piece.write_ipc(content)
+    return parcel(
+        wave=wave,
+        target=job.task_of(wave, stage, shard),
+        kind=FRAME,
+        place=fragment,
+        leaf=leaf,
+        sender=shard,
+        number=number,
+        data=content.getvalue(),
+    )
 
 
 def table_parcels(

@@ -20,7 +20,7 @@ from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.tables import SpooledSource
 from squill.runtime.live.inputs import News, Wake, as_files
 from squill.runtime.spark.jobs import failed_without_a_word
-from squill.runtime.spark.tables import written_files
+from squill.runtime.spark.spool import written_files
 from squill.runtime.splits import splits_of
 
 __all__ = ["TableInput"]

@@ -6,16 +6,13 @@ columns are chosen, and its rows filtered as far as Spark says the same as Polar
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
@@ -25,7 +22,7 @@ from squill.plan.expressions import column
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Select
-from squill.plan.nodes.tables import SpooledSource, TableSource
+from squill.plan.nodes.tables import TableSource
 from squill.plan.rebuild import substitute
 from squill.plan.schema import Schema
 from squill.wording import kind_of
@@ -39,14 +36,12 @@ __all__ = [
     "as_frames",
     "columns_of",
     "map_rows",
+    "read_names",
+    "rows_for",
     "spark_frame",
-    "spooled",
     "tables_of",
     "wanted_rows",
-    "written_files",
 ]
-
-SPOOLED = "path string, rows bigint"
 
 OfBatches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -92,7 +87,7 @@ def wanted_rows(source: TableSource) -> Any:
 
 def rows_for(source: FileSource, table: Any) -> Any:
     """Return of a DataFrame the columns that a source reads, without rows that its plan drops anyway."""
-    names = _read_names(source)
+    names = read_names(source)
     at = {name: f"c{place}" for place, name in enumerate(source.columns)}
     rows = _by_place(table).select(*(at[name] for name in names))
     if source.predicate is not None:
@@ -123,68 +118,12 @@ def _map_named(
     return function(batch.rename_columns(names) for batch in batches)
 
 
-def _read_names(source: FileSource) -> list[str]:
+def read_names(source: FileSource) -> list[str]:
     if source.read is None:
         return list(source.columns)
     needed = {*source.read, *(source.lifetime.roots if source.lifetime is not None else ())}
     needed |= set(source.predicate.roots if source.predicate is not None else ())
     return [name for name in source.columns if name in needed]
-
-
-def spooled(plan: ShardedPlan, folder: Path) -> ShardedPlan:
-    """Return the plan with its DataFrames written as Arrow files into the folder."""
-    written: dict[int, Node] = {}
-    for _, _, source in tables_of(plan):
-        if id(source) not in written:
-            written[id(source)] = _spool(source, folder)
-    if not written:
-        return plan
-
-    def read_files(fragment: Fragment) -> Fragment:
-        return replace(fragment, root=substitute(fragment.root, lambda node: written.get(id(node))))
-
-    return ShardedPlan(fragments=tuple(map(read_files, plan.fragments)))
-
-
-def written_files(source: FileSource, table: Any, folder: Path) -> tuple[list[str], Schema]:
-    """Let Spark's tasks write what a source reads of a DataFrame as Arrow files; return these and their columns."""
-    schema = _arrow_schema(source)
-    write = partial(_write, str(folder), uuid.uuid4().hex, schema)
-    lines = map_rows(rows_for(source, table), write, SPOOLED).toArrow().to_pylist()
-    return sorted(line["path"] for line in lines), source.columns.only(schema.names)
-
-
-def _spool(source: TableSource, folder: Path) -> Node:
-    paths, columns = written_files(source, source.table, folder)
-    return SpooledSource(
-        label=source.label,
-        columns=columns,
-        lifetime=source.lifetime,
-        promises=source.promises,
-        paths=tuple(paths),
-        format="ipc",
-        read=source.read,
-        predicate=source.predicate,
-    )
-
-
-def _arrow_schema(source: FileSource) -> pa.Schema:
-    names = _read_names(source)
-    return pl.DataFrame(schema={name: source.columns[name] for name in names}).to_arrow().schema
-
-
-def _write(folder: str, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of one partition as one file; what an attempt that does not count has written is not read."""
-    context = TaskContext.get()
-    assert context is not None
-    path = Path(folder) / f"table-{name}-p{context.partitionId()}-a{context.taskAttemptId()}.arrow"
-    rows = 0
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for batch in batches:
-            rows += batch.num_rows
-            # The session's time zone is in the type; the instants are the same.
-            writer.write_table(pa.Table.from_batches([batch]).cast(schema))
-    yield pa.RecordBatch.from_pydict({"path": [str(path)], "rows": pa.array([rows], pa.int64())})
 
 
 def as_frames(plan: ShardedPlan) -> ShardedPlan:
@@ -200,7 +139,7 @@ def as_frames(plan: ShardedPlan) -> ShardedPlan:
 
 
 def _as_frame(source: TableSource) -> Node:
-    columns = source.columns.only(_read_names(source))
+    columns = source.columns.only(read_names(source))
     frame = pl.DataFrame(schema=dict(columns))
     read = FrameSource(
         label=source.label,
@@ -210,6 +149,7 @@ def _as_frame(source: TableSource) -> Node:
         frame=frame,
         frame_id=id(frame),
         predicate=source.predicate,
+        stored=source.stored,
     )
     if read.schema.names == source.schema.names:
         return read
