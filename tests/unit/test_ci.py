@@ -16,6 +16,7 @@ import squill as sq
 from squill.plan.aggregates import AggregateExpr
 from squill.runtime.progressive import start
 from squill.stream import Stream
+from squill.testing import assert_same_events
 from tests.small_batches import read_in_batches_of
 
 Array = np.ndarray[Any, Any]
@@ -79,6 +80,27 @@ def test_a_group_without_values_has_none() -> None:
         assert frame["m"].item() == dict.fromkeys(("estimate", "low", "high"))
         assert frame["s"].item() == dict.fromkeys(("estimate", "low", "high"), 0.0)
         assert frame["q"].item() == dict.fromkeys(("estimate", "low", "high"))
+
+
+def test_what_is_left_of_a_plan_can_be_shown(tmp_path: Path) -> None:
+    visits().write_parquet(tmp_path / "visits.parquet")
+    asked = sq.scan(tmp_path / "visits.parquet").group_aggregate("ad", q=sq.ci.quantile("x"), n=sq.count())
+    assert "percentile(x" in asked.select("q").explain(stage="rewritten")
+
+
+def test_shards_answer_exactly_and_the_run_is_recorded(tmp_path: Path) -> None:
+    asked = query(m=sq.ci.mean("x"), n=sq.ci.count())
+    with sq.local(cores=2, warehouse=tmp_path) as cluster:
+        assert "ci.mean" in asked.explain(on=cluster)
+        assert_same_events(asked.collect(on=cluster), asked.collect())
+
+
+def test_a_plan_that_is_on_shards_already_has_intervals() -> None:
+    asked = query(m=sq.ci.mean("x"), n=sq.ci.count())
+    with sq.local(cores=2) as cluster:
+        pairs = zip(cluster.sharded(asked).progressive(BY_USER), asked.progressive(BY_USER), strict=True)
+        for found, wanted in pairs:
+            assert_same_events(found.frame, wanted.frame)
 
 
 def test_the_last_answer_is_the_exact_one_of_width_zero() -> None:

@@ -70,7 +70,8 @@ def push_projection_into_scan(root: Node) -> Node:
             return replace(node, columns=tuple(item for item in node.columns if item.name in wanted))
         if isinstance(node, Aggregate) and not wanted.issuperset(node.schema):
             columns = _computed(node, wanted)
-            return replace(node, columns=columns, calls=_calls(node, columns))
+            # Where intervals are asked for they have been computed before: what is left of them is exact.
+            return replace(node, columns=columns, calls=_calls(node, columns), estimated=())
         if isinstance(node, Union) and node is not original:
             names = _ordered(original, wanted)
             return replace(node, parents=tuple(only(parent, names) for parent in node.parents))

@@ -48,8 +48,11 @@ def split_aggregate(node: Aggregate) -> SplitAggregate | None:
     Counts, sums, means and extremes are split, and so are users' aggregates with `merge`, whose states are sent; sums
     of long integers are kept wide until all of them are added.
     Products may overflow on a shard and not in all, and variances would lose digits when they are put together
-    from those of shards.
+    from those of shards. Nor is an aggregate split that has intervals: they are computed from its own calls, once it
+    is known how rows are sampled.
     """
+    if node.estimated:
+        return None
     parts = _Parts(node.keys)
     values: dict[str, pl.Expr] = {}
     for call in node.calls:
