@@ -158,7 +158,10 @@ class ShardedStream:
     def reshard(
         self, to: int | Cluster | None = None, scope: str | None = None, *, channel: str | None = None
     ) -> ShardedStream:
-        """Spread rows evenly: blocks of rows go to the shards in turn. Rows of a packed key stay together."""
+        """Spread rows evenly: blocks of rows go to the shards in turn.
+
+        Rows of a packed key stay together; where they have times, and so others between them, by the hash of that key.
+        """
         here, target = self._target(to, scope, channel, "reshard")
         return here._with(movement.reshard(here._node, here._keys, target))
 

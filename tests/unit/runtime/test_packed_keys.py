@@ -10,6 +10,7 @@ import pytest
 
 import squill as sq
 from squill.errors import InputError
+from squill.exchange import routers
 
 ROWS = 300
 
@@ -93,3 +94,16 @@ def test_no_answer_rests_on_what_shards_do_not_check(tmp_path: Path, promise: An
         rows = cluster.scan(tmp_path, start="t", **promise).rekey("k").redistribute()
         found = rows.query(lambda s: s.sliding_window(3).count()).collect(sort=True)
     assert found.equals(expected.collect(sort=True))
+
+
+@pytest.mark.parametrize("start", [None, "t"])
+def test_rows_of_a_key_stay_together_also_where_others_are_between_them(
+    monkeypatch: pytest.MonkeyPatch, start: str | None
+) -> None:
+    monkeypatch.setattr(routers, "BLOCK_ROWS", 2)
+    frame = pl.DataFrame({"k": [key for key in range(6) for _ in range(4)], "t": [*range(4)] * 6})
+    with sq.local(cores=2) as cluster:
+        rows = cluster.from_frame(frame, start=start, packed="k", shards=1).reshard(to=2)
+        alive = rows.rekey("k").query(lambda s: s if start is None else s.alter_lifetime(start=sq.start() // 9 * 9))
+        found = alive.query(lambda s: s.aggregate(n=sq.count())).collect()
+        assert sorted(found.select("k", "n").rows()) == [(key, 4) for key in range(6)]

@@ -75,10 +75,13 @@ def redistribute(node: Node, keys: tuple[str, ...], target: Target) -> Node:
 
 
 def reshard(node: Node, keys: tuple[str, ...], target: Target) -> Node:
-    # An end edge must follow its start, and where that one went its values do not tell.
-    closed = node if node.properties.ends_known else WaitForEnds(parent=node)
     packed = _packed(node)
     together = packed if packed and (not keys or set(packed) <= set(keys)) else ()
+    if together and node.time is not None:
+        # Rows flow in the order of time: those of a key stood together in the input, and do so no more.
+        return moved(node, HashRouting(keys=together, **target.arguments))
+    # An end edge must follow its start, and where that one went its values do not tell.
+    closed = node if node.properties.ends_known else WaitForEnds(parent=node)
     return moved(closed, RoundRobinRouting(packed=together, **target.arguments))
 
 
