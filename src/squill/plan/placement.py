@@ -183,21 +183,31 @@ def _of_pairs(node: TwoInputs, left: Placement | None, right: Placement | None) 
     """A pair lives where its rows meet: of a copied row only the place where its partner lives counts."""
     names = {source: name for name, source in node.matching.right_as}
     names |= {key: key for key in node.matching.keys}
-    left = _kept(left, lambda key: key in node.schema and _shows_left(node, key))
-    right = _kept(right, lambda key: names.get(key) == key and key in node.schema)
-    layout = left.layout if left is not None else None if right is None else right.layout
+    kept_left = _kept(left, lambda key: key in node.schema and _shows_left(node, key))
+    kept_right = _kept(right, lambda key: names.get(key) == key and key in node.schema)
+    layout = kept_left.layout if kept_left is not None else None if kept_right is None else kept_right.layout
     if layout is None:
         return None
-    across, inside = (
-        _along(right, coordinate) if _along(left, coordinate) == COPY else _along(left, coordinate)
-        for coordinate in (0, 1)
-    )
+
+    def along(coordinate: int) -> Spread:
+        spread = _along(kept_left, coordinate)
+        if spread == COPY:
+            return _along(kept_right, coordinate)
+        # Right rows without a partner are where they were, wherever left ones of their key would be.
+        return None if _shows_right(node) and _along(right, coordinate) != spread else spread
+
+    across, inside = along(0), along(1)
     return None if across is None and inside is None else Placement(layout=layout, across=across, inside=inside)
+
+
+def _shows_right(node: TwoInputs) -> bool:
+    """Whether right rows without a partner are shown."""
+    return isinstance(node, Join) and node.how in ("right", "full")
 
 
 def _shows_left(node: TwoInputs, key: str) -> bool:
     """Whether every row of the result has the left input's column: an unmatched right row only has shared keys."""
-    if not isinstance(node, Join) or node.how not in ("right", "full"):
+    if not _shows_right(node):
         return True
     matching = node.matching
     pairs = zip(matching.left_on, matching.right_on, strict=True)

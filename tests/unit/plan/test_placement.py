@@ -106,3 +106,21 @@ def test_pairs_live_where_the_row_that_was_not_copied_lives(rows: sq.ShardedStre
     placed = rows.redistribute()
     assert placed.query(other, lambda left, right: left.join(right)).placement == placed.placement
     assert other.query(placed, lambda left, right: left.join(right)).placement == placed.placement
+
+
+@pytest.mark.parametrize("how", ["right", "full"])
+def test_right_rows_without_a_partner_may_be_where_no_left_row_of_their_key_would_be(how: str) -> None:
+    with sq.local(cores=3) as cluster:
+        placed = cluster.from_frame({"k": [7, 8], "x": [0, 0]}).rekey("k").redistribute()
+        unkeyed = placed.union(placed.rekey("x"))
+        other = cluster.from_frame({"k": [1] * 9})
+        pairs = unkeyed.query(other, lambda left, right: left.join(right, on="k", how=how))
+        assert pairs.placement is None
+        counts = pairs.rekey("k").redistribute().query(lambda s: s.count()).collect()
+        assert counts.filter(sq.col("k") == 1).rows() == [(1, 9)]
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_pairs_of_rows_that_are_placed_alike_are_too(rows: sq.ShardedStream, how: str) -> None:
+    placed = rows.redistribute()
+    assert placed.query(placed, lambda left, right: left.join(right, how=how)).placement == placed.placement
