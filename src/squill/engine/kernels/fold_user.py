@@ -20,7 +20,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core.errors import NumbaError, TypingError
+from numba.core.errors import NumbaError, TypingError, UnsupportedBytecodeError
 from numba.extending import overload
 
 from squill.engine.kernels.jit import inlined, kernel
@@ -154,7 +154,7 @@ def compile_now(loop: Function, arguments: Sequence[Any]) -> None:
     """Compile the loop for the types of these arguments, by a call that has nothing to do."""
     try:
         loop(*arguments)
-    except NumbaError as error:
+    except (NumbaError, UnsupportedBytecodeError) as error:  # the latter is none of the former
         text = str(error)
         if MISMATCH in text:
             raise StateTypeError(int(text.partition(MISMATCH)[2].partition(";")[0])) from error

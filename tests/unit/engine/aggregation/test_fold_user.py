@@ -96,6 +96,17 @@ def test_what_numba_cannot_compile_warns() -> None:
         assert value_at_end(unknown, [1, 2], pl.Int64) == 4
 
 
+def test_what_numba_cannot_even_read_warns_too() -> None:
+    def rounded(state: tuple[int], t: int, x: int) -> tuple[int]:
+        import math
+
+        return (state[0] + math.floor(x),)
+
+    imports = user("x", init=lambda: (0,), accumulate=rounded, result=lambda state: state[0], dtype=pl.Int64)
+    with pytest.warns(UserWarning, match="runs as plain Python, which is slow: Use of unsupported opcode"):
+        assert value_at_end(imports, [1, 2], pl.Int64) == 3
+
+
 def joined_x() -> AggregateExpr:
     return user("x", init=str, accumulate=lambda text, t, s: text + s, dtype=pl.String, result=str.upper)
 

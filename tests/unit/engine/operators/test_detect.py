@@ -208,6 +208,16 @@ def test_what_numba_cannot_compile_runs_as_plain_python() -> None:
         assert matches("ABB", pattern, within=9) == [(1, 9, "AB"), (2, 9, "ABB")]
 
 
+def test_what_numba_cannot_even_read_runs_as_plain_python() -> None:
+    def rounded(x: int, n: int) -> int:
+        import math
+
+        return math.floor(x + n)
+
+    with pytest.warns(UserWarning, match=r"plain Python, which is slow: Use of unsupported opcode"):
+        assert matches("AB", p.any(x=rounded).with_registers(x=5), within=9)
+
+
 def test_float_for_an_integer_register_is_refused() -> None:
     with pytest.raises(PlanError, match=r"'x' is Int64, but a function returns a float(.|\n)*x=0\.0"):
         spelled("A", n=[1]).detect(p.any(x=lambda x, n: x + n / 2).with_registers(x=0)).collect()
