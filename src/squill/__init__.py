@@ -50,6 +50,7 @@ from squill.plan.functions import (
 )
 from squill.plan.live import partitions
 from squill.plan.sinks import folder, table
+from squill.polars_signals import wake_by_interrupts
 from squill.sharded import ShardedStream
 from squill.stream import Stream
 from squill.warming import warm
@@ -105,3 +106,5 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+wake_by_interrupts()

@@ -87,3 +87,18 @@ def test_interrupt_by_the_first_moment_of_the_work_leaves_no_thread() -> None:
         with pytest.raises(KeyboardInterrupt):
             run_on_threads([interrupt], threads=1)
         assert not begun, "somebody is still at work"
+
+
+def test_ctrl_c_ends_work_that_has_long_to_go() -> None:
+    """Polars lets the system go on with what SIGINT interrupts, so who waited for threads did not hear of it."""
+
+    def work(checkpoint: Callable[[], None]) -> None:
+        for _ in range(500):
+            checkpoint()
+            time.sleep(0.02)
+
+    begin = time.monotonic()
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_on_threads([work, work], threads=2)
+    assert time.monotonic() - begin < 5
