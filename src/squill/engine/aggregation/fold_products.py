@@ -81,7 +81,7 @@ class IntegerProductFold(FloatProductFold):
         )  # fmt: skip
         if overflow >= 0:
             raise NumericOverflowError(
-                f"aggregate {self.call}: the product leaves the 64-bit range at time {deltas.cell_time[overflow]}",
+                f"aggregate {self.call}: the product leaves the 64-bit range{self.at(deltas.cell_time[overflow])}",
                 "multiply a Float64 instead: sq.product(sq.col('x').cast(pl.Float64)).",
             )
         return series_from(self.call.placeholder, out, valid, pl.Int64())

@@ -118,7 +118,7 @@ class IntegerSumFold(Fold):
         overflow = kernels.fold_integer_sum(*delta_arguments(deltas), values, valid, self._unsigned, self._sums, out)
         if overflow >= 0:
             raise NumericOverflowError(
-                f"aggregate {self.call}: the sum leaves the 64-bit range at time {deltas.cell_time[overflow]}",
+                f"aggregate {self.call}: the sum leaves the 64-bit range{self.at(deltas.cell_time[overflow])}",
                 "sum a Float64 or a Decimal instead: sq.sum(sq.col('x').cast(pl.Float64)).",
             )
         return series_from(self.call.placeholder, out, None, self.call.dtype)
@@ -160,7 +160,7 @@ class DecimalSumFold(Fold):
         )
         if overflow >= 0:
             raise NumericOverflowError(
-                f"aggregate {self.call}: the sum has more than 38 digits at time {deltas.cell_time[overflow]}",
+                f"aggregate {self.call}: the sum has more than 38 digits{self.at(deltas.cell_time[overflow])}",
                 "sum a Float64 instead: sq.sum(sq.col('x').cast(pl.Float64)).",
             )
         return high, low
@@ -189,7 +189,7 @@ class NarrowSumFold(DecimalSumFold):
         outside = high != low >> 63
         if outside.any():
             raise NumericOverflowError(
-                f"aggregate {self.call}: the sum leaves the 64-bit range at time {deltas.cell_time[outside.argmax()]}",
+                f"aggregate {self.call}: the sum leaves the 64-bit range{self.at(deltas.cell_time[outside.argmax()])}",
                 "sum a Float64 or a Decimal instead: sq.sum(sq.col('x').cast(pl.Float64)).",
             )
         return series_from(self.call.placeholder, low, None, self.call.dtype)

@@ -84,17 +84,19 @@ def _looped_functions(call: BoundAggregate) -> dict[str, Callable[..., Any]]:
     return {name: function for name, function in named.items() if function is not None}
 
 
-def failed(call: BoundAggregate, error: Exception, t: object, values: Sequence[object]) -> NoReturn:
-    shown = ", ".join(f"{item.name}={value!r}" for item, value in zip(call.inputs, values, strict=True))
+def failed(fold: Fold, error: Exception, t: int, values: Sequence[object]) -> NoReturn:
+    time = fold.context.time
+    start = "" if time is None else f"start {time.show(int(t))} and "
+    shown = ", ".join(f"{item.name}={value!r}" for item, value in zip(fold.call.inputs, values, strict=True))
     raise UserFunctionError(
-        f"aggregate {call}: a function failed at the event with start {t} and {shown}: {type(error).__name__}: {error}",
+        f"aggregate {fold.call}: a function failed at the event with {start}{shown}: {type(error).__name__}: {error}",
         "the functions must take every event that has no null input.",
     ) from error
 
 
-def failed_result(call: BoundAggregate, error: Exception, t: object) -> NoReturn:
+def failed_result(fold: Fold, error: Exception, t: int) -> NoReturn:
     raise UserFunctionError(
-        f"aggregate {call}: result(state) failed at time {t}: {type(error).__name__}: {error}",
+        f"aggregate {fold.call}: result(state) failed{fold.at(t)}: {type(error).__name__}: {error}",
         "it is asked for whenever an event is alive, also when all inputs are null and the state is init().",
     ) from error
 
@@ -218,8 +220,8 @@ class ChangeFold(Fold):
         except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
             row, cell = at
             if row < 0:
-                failed_result(self.call, error, deltas.cell_time[cell])
-            failed(self.call, error, columns[0][0][row], [values[row].item() for values, _ in columns[1:]])
+                failed_result(self, error, deltas.cell_time[cell])
+            failed(self, error, columns[0][0][row], [values[row].item() for values, _ in columns[1:]])
         return self._user.finish(outputs)
 
     def save(self) -> OperatorState:
@@ -319,8 +321,8 @@ class ListFold(LiveRowsFold):
             except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
                 row, cell = at
                 if row < 0:
-                    failed_result(self.call, error, deltas.cell_time[first + cell])
-                failed(self.call, error, times[row], [values[row].item() for values in numbers])
+                    failed_result(self, error, deltas.cell_time[first + cell])
+                failed(self, error, times[row], [values[row].item() for values in numbers])
         return self._user.finish(outputs)
 
 
@@ -357,8 +359,8 @@ class PythonListFold(LiveRowsFold):
         user = functions_of(self.call)
         state = user.init()
         for row in rows:
-            state = called(self.call, user.accumulate, state, row)
-        return result_of(self.call, state, t)
+            state = called(self, user.accumulate, state, row)
+        return result_of(self, state, t)
 
 
 class PythonMergeFold(PythonListFold):
@@ -372,24 +374,24 @@ class PythonMergeFold(PythonListFold):
             try:
                 state = user.merge(state, tuple(elements))
             except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
-                failed(self.call, error, t_of_row, elements)
-        return result_of(self.call, state, t)
+                failed(self, error, t_of_row, elements)
+        return result_of(self, state, t)
 
 
-def called(call: BoundAggregate, function: Callable[..., Any], state: Any, row: tuple[Any, ...]) -> Any:
+def called(fold: Fold, function: Callable[..., Any], state: Any, row: tuple[Any, ...]) -> Any:
     try:
         return function(state, *row)
     except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
-        failed(call, error, row[0], row[1:])
+        failed(fold, error, row[0], row[1:])
 
 
-def result_of(call: BoundAggregate, state: Any, t: int) -> object:
-    if _gives_states(call):
-        return _checked_state(call, state)
+def result_of(fold: Fold, state: Any, t: int) -> object:
+    if _gives_states(fold.call):
+        return _checked_state(fold.call, state)
     try:
-        return functions_of(call).result(state)
+        return functions_of(fold.call).result(state)
     except Exception as error:  # noqa: BLE001 (whatever a user's function raises)
-        failed_result(call, error, t)
+        failed_result(fold, error, t)
 
 
 def _checked_state(call: BoundAggregate, state: Any) -> tuple[Any, ...]:
@@ -440,7 +442,7 @@ class PythonChangeFold(RowFold):
         user = functions_of(self.call)
         assert user.deaccumulate is not None
         state = self._states[slot] if slot in self._states else user.init()
-        self._states[slot] = called(self.call, user.accumulate if comes else user.deaccumulate, state, row)
+        self._states[slot] = called(self, user.accumulate if comes else user.deaccumulate, state, row)
 
     def _value(self, deltas: Deltas, cell: int) -> object:
         slot = int(deltas.cell_slot[cell])
@@ -448,7 +450,7 @@ class PythonChangeFold(RowFold):
             self._states.pop(slot, None)
             return None
         state = self._states[slot] if slot in self._states else functions_of(self.call).init()
-        return result_of(self.call, state, deltas.cell_time[cell])
+        return result_of(self, state, deltas.cell_time[cell])
 
     def save(self) -> OperatorState:
         return {**super().save(), "states": dict(self._states), "alive": self._alive.save()}

@@ -53,6 +53,10 @@ class Fold:
         self.inputs: tuple[Expression, ...] = masked_inputs(call)
         self.columns: tuple[np.dtype[Any], ...] = ()
 
+    def at(self, t: Any) -> str:
+        """Return when something happened as the end of a sentence; of rows without times there is nothing to say."""
+        return "" if self.context.time is None else f" at time {self.context.time.show(int(t))}"
+
     def prepare(self, inputs: Sequence[pl.Series], batch: Batch, slots: Array) -> list[Column]:
         """Return the numbers to store for each row of the batch."""
         raise NotImplementedError

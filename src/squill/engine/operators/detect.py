@@ -217,9 +217,11 @@ class DetectOperator(KeyedOperator):
         return columns
 
     def _failed(self, batch: Batch, row: int, error: Exception) -> SquillError:
+        assert self._node.time is not None, "patterns are over time"
         sample = {name: series[row] for name, series in batch.columns.items()}
+        start = self._node.time.show(int(batch.sync[row]))
         return UserFunctionError(
-            f"detect: a function of the pattern failed at the event with start {batch.sync[row]} and {sample}: "
+            f"detect: a function of the pattern failed at the event with start {start} and {sample}: "
             f"{type(error).__name__}: {error}",
             "the functions must take every event without nulls that their element may meet.",
         )

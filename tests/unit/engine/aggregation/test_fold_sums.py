@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import math
 import statistics
 from decimal import Decimal, localcontext
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import squill as sq
-from squill.errors import NumericOverflowError
+from squill.errors import NumericOverflowError, SquillError
 from tests.unit.engine.aggregation.snapshots import Row, agrees, histories, value_at_end
 
 quick = settings(max_examples=60, deadline=None, derandomize=True)
@@ -88,3 +89,31 @@ def test_a_column_without_a_type_adds_to_zero() -> None:
     assert value_at_end(sq.sum("x"), [None, None], pl.Null) == 0
     assert value_at_end(sq.mean("x"), [None, None], pl.Null) is None
     assert value_at_end(sq.count_not_null("x"), [None, None], pl.Null) == 0
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        sq.sum(sq.col("x") * 10),
+        sq.product("x"),
+        sq.sum(sq.col("x").cast(pl.Decimal(38, 20))),
+        sq.aggregate_fn(
+            ["x"],
+            init=lambda: (0,),
+            accumulate=lambda state, t, x: (state[0] + 1,),
+            deaccumulate=lambda state, t, x: (state[0] - 1,),
+            result=lambda state: 1 // (state[0] - 2),
+            dtype=pl.Int64,
+        ),
+    ],
+    ids=["sum", "product", "decimal", "user"],
+)
+def test_an_error_says_the_time_as_people_write_it(aggregate: Any) -> None:
+    hours = [dt.datetime(2026, 1, 1, hour) for hour in (1, 2)]
+    frame = pl.DataFrame({"t": hours, "x": [9 * 10**17, 9 * 10**17]})
+    source = sq.from_frame(frame, start="t").with_duration("5h")
+    with pytest.raises(SquillError, match="at time 2026-01-01 02:00:00"):
+        source.aggregate(v=aggregate).collect()
+    with pytest.raises(SquillError) as failure:
+        sq.from_frame(frame.drop("t")).aggregate(v=aggregate).collect()
+    assert "at time" not in str(failure.value), "these rows have no time"
