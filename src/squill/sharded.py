@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
@@ -19,7 +20,7 @@ from squill.plan.copies import check_copies
 from squill.plan.dataset import Dataset, stored_sources
 from squill.plan.fragments import fragments_of
 from squill.plan.layout import Layout
-from squill.plan.node import Node
+from squill.plan.node import Node, walk
 from squill.plan.nodes.tables import ElsewhereSource
 from squill.plan.placement import Placement, layout_of, placement_of
 from squill.plan.rebuild import substitute
@@ -235,11 +236,20 @@ class ShardedStream:
         """Return the plan as text: its fragments, where their rows live, and how they move.
 
         After ``~`` stands what is estimated of sources and movements, from what files say of themselves and by simple
-        rules (a filter keeps a third of the rows); no data is read.
+        rules (a filter keeps a third of the rows); no data is read. Of a plan that goes on on another cluster all parts
+        are shown, each with its cluster, in the order in which they run.
         """
+        parts = self._explained()
+        if len(parts) == 1:
+            return parts[0][1]
+        return "\n".join(f"on {cluster}:\n{text}" for cluster, text in parts)
+
+    def _explained(self) -> list[tuple[Cluster, str]]:
+        """Return the plan as text, after those on other clusters that bring it rows."""
         from squill.runtime.estimate import explain_with_sizes
 
-        return explain_with_sizes(self._node)
+        brought = [node.stream._explained() for node in walk(self._node) if isinstance(node, ElsewhereSource)]
+        return list(dict.fromkeys([*chain.from_iterable(brought), (self._cluster, explain_with_sizes(self._node))]))
 
     def collect(self, *, sort: bool = False) -> pl.DataFrame:
         """Run the plan and return the answer, ordered by start (`sort=True`: by every column)."""

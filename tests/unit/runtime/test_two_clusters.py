@@ -62,3 +62,17 @@ def test_another_thing_is_no_place(large: sq.Cluster) -> None:
     rows = large.from_frame({"t": [1], "k": [1]}, start="t")
     with pytest.raises(PlanError, match="reshard: to='there' is no place"):
         rows.reshard(to="there")  # type: ignore[arg-type]
+
+
+def test_explain_shows_the_plans_of_all_clusters(large: sq.Cluster, small: sq.Cluster) -> None:
+    rows = large.from_frame({"t": [1, 2], "k": [1, 2]}, start="t").query(lambda s: s.where(sq.col("k") > 1)).rekey("k")
+    alone = rows.redistribute()
+    there = alone.redistribute(to=small)
+    met = there.query(rows.redistribute(to=small), lambda one, other: one.join(other))
+    back = met.redistribute(to=large)
+    text = back.explain()
+    assert text.startswith(f"on {large}:\n{alone.explain()}\non {large}:\n{rows.explain()}\non {small}:\n")
+    assert [line for line in text.splitlines() if line.startswith("on ")] == [
+        f"on {cluster}:" for cluster in (large, large, small, large)
+    ]
+    assert alone.redistribute(to=small).query(there, lambda one, _: one).explain().count("where") == 1, "said once"
