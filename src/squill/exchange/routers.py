@@ -243,7 +243,7 @@ class MulticastRouter(Router):
             try:
                 answer = self._function(row)
                 several = [answer] if isinstance(answer, (int, np.integer)) else () if answer is None else answer
-                answers.append([index(shard) for shard in several])
+                answers.append([_number(shard) for shard in several])
             except Exception as error:
                 raise UserFunctionError(
                     f"multicast: the function raised {type(error).__name__}: {error}, for the row {row}",
@@ -253,3 +253,10 @@ class MulticastRouter(Router):
             if wrong is not None:
                 raise _no_shard(wrong, row, len(shards))
         return pl.Series("lane", answers, pl.List(pl.Int64))
+
+
+def _number(shard: Any) -> int:
+    """Return a shard's number as the user's function gave it; an answer of yes or no is refused, as of expressions."""
+    if isinstance(shard, bool):
+        raise TypeError(f"{shard} is not a shard number")
+    return index(shard)

@@ -181,7 +181,7 @@ def test_multicast_to_nobody_and_to_one_shard_twice() -> None:
 
 
 def test_multicast_function_returns_whole_numbers_only() -> None:
-    for strange in (1.0, [0.5], "1", ["1"]):
+    for strange in (1.0, [0.5], "1", ["1"], True, [0, True]):
         with pytest.raises(UserFunctionError, match=r"multicast: the function raised TypeError: .*for the row"):
             received(multicast_routing(lambda row, strange=strange: strange), 0, [ROWS])
     with pytest.raises(InputError, match=f"multicast: shard {2**70} does not exist, for the row"):
