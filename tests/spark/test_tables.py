@@ -110,6 +110,12 @@ def test_columns_may_have_any_names(cluster: sq.Cluster) -> None:
     assert kept.query(lambda s: s.select("a", "x")).collect().to_dicts() == [{"a": 8, "x": "z"}]
 
 
+def test_rows_are_counted_where_no_column_is_read(cluster: sq.Cluster) -> None:
+    rows = cluster.from_spark(session_of(cluster).range(0, 50, 1, 5).selectExpr("id", "id % 2 as odd"))
+    assert rows.query(lambda s: s.aggregate(n=sq.count())).collect()["n"].sum() == 50
+    assert filtered(rows, sq.col("odd") == 1).query(lambda s: s.select(one=pl.lit(1))).collect().height == 25
+
+
 def filtered(rows: sq.ShardedStream, condition: pl.Expr) -> sq.ShardedStream:
     return rows.query(lambda s: s.where(condition))
 

@@ -54,6 +54,8 @@ def columns_of(table: Any, operator: str) -> Schema:
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
         raise PlanError(f"{operator}: two columns are called {twice!r}", "rename one of them, or drop it, before.")
+    if not names:
+        raise PlanError(f"{operator}: the DataFrame has no columns", "select one at least; rows without any are lost.")
     fields = [_arrow_field(field, operator) for field in table.schema.fields]
     frame = pl.from_arrow(pa.schema(fields).empty_table())
     assert isinstance(frame, pl.DataFrame)
@@ -119,10 +121,8 @@ def _map_named(
 
 
 def read_names(source: FileSource) -> list[str]:
-    if source.read is None:
-        return list(source.columns)
-    needed = {*source.read, *(source.lifetime.roots if source.lifetime is not None else ())}
-    needed |= set(source.predicate.roots if source.predicate is not None else ())
+    # One column at least, also where rows are only counted: without any nothing tells how many there are.
+    needed = {*source.needed, *(source.predicate.roots if source.predicate is not None else ())}
     return [name for name in source.columns if name in needed]
 
 
