@@ -314,8 +314,27 @@ def test_what_is_no_table_of_spark_is_refused(cluster: sq.Cluster) -> None:
         cluster.from_spark(session_of(cluster).range(3).selectExpr("id", "id"))
     with pytest.raises(PlanError, match=r"from_spark: the column 'y' is interval year, which has no .*\nHint: cast it"):
         cluster.from_spark(session_of(cluster).sql("select 1 as id, interval '1' year as y"))
+    with pytest.raises(PlanError, match="from_spark: the DataFrame has no columns\nHint: select one"):
+        cluster.from_spark(session_of(cluster).range(3).select())
     with pytest.raises(PlanError, match=r"from_spark: the DataFrame is a streaming one, .*\nHint: cluster\.stream\(df"):
         cluster.from_spark(session_of(cluster).readStream.format("rate").load(), start="timestamp")
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("parse_json('[1]')", "variant"),
+        ("array(map(1, parse_json('[1]')))", r"array<map<int,variant>>"),
+        ("st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')", r"geometry\(.*\)"),
+        ("named_struct('a', 1, 'a', 2)", r"struct<a:int,a:int>"),
+    ],
+)
+def test_types_that_only_spark_can_read_are_refused(spark_cluster: sq.Cluster, column: str, kind: str) -> None:
+    table = session_of(spark_cluster).sql(f"select 1 as id, struct({column} as inner) as x, {column} as y")
+    with pytest.raises(PlanError, match=rf"from_spark: the column 'x' is struct<inner:{kind}>, which has no "):
+        spark_cluster.from_spark(table)
+    with pytest.raises(PlanError, match=rf"from_spark: the column 'y' is {kind}, which has no counterpart"):
+        spark_cluster.from_spark(table.drop("x"))
 
 
 def test_what_made_a_dataframe_fail_is_said(cluster: sq.Cluster) -> None:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    GeographyType,
+    GeometryType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+)
 
 from squill.errors import InputError, PlanError
 from squill.plan.expression_text import load_tree
@@ -63,13 +72,38 @@ def columns_of(table: Any, operator: str) -> Schema:
 
 
 def _arrow_field(field: Any, operator: str) -> pa.Field:
+    refused = PlanError(
+        f"{operator}: the column {field.name!r} is {field.dataType.simpleString()}, which has no counterpart here",
+        "cast it before, for instance to string, or leave it out.",
+    )
+    if any(isinstance(part, PACKED) for part in _with_parts(field.dataType)):
+        raise refused
     try:
-        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+        # Polars panics where a struct has two fields of one name.
+        schema = to_arrow_schema(StructType([field]), timezone="UTC", error_on_duplicated_field_names_in_struct=True)
     except Exception as error:  # Spark raises errors of several kinds for types that Arrow has not
-        raise PlanError(
-            f"{operator}: the column {field.name!r} is {field.dataType.simpleString()}, which has no counterpart here",
-            "cast it before, for instance to string, or leave it out.",
-        ) from error
+        raise refused from error
+    return schema.field(0)
+
+
+PACKED = (VariantType, GeometryType, GeographyType)
+"""Types of which Spark gives the bytes that only it can read, as structs."""
+
+
+def _with_parts(kind: DataType) -> Iterator[DataType]:
+    """Yield a type of Spark's and all that is in it."""
+    yield kind
+    match kind:
+        case ArrayType():
+            parts = [kind.elementType]
+        case MapType():
+            parts = [kind.keyType, kind.valueType]
+        case StructType():
+            parts = [field.dataType for field in kind.fields]
+        case _:
+            parts = []
+    for part in parts:
+        yield from _with_parts(part)
 
 
 def tables_of(plan: ShardedPlan) -> list[tuple[Fragment, int, TableSource]]:
