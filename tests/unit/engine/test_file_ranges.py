@@ -10,7 +10,7 @@ import pytest
 
 import squill as sq
 from squill.engine.file_ranges import batch_parts, line_parts, lines
-from squill.errors import InputError
+from squill.errors import InputError, SquillError
 from squill.plan.build.files import scan_files
 from squill.plan.schema import Schema
 from squill.runtime import file_splits
@@ -82,3 +82,49 @@ def test_types_of_record_batches_are_those_of_the_file(tmp_path: Path, monkeypat
     frame.write_ipc(tmp_path / "a.arrow", record_batch_size=1)
     with sq.local(2) as cluster:
         assert cluster.scan(tmp_path, start="t").collect().drop("end").rename({"start": "t"}).equals(frame)
+
+
+ZONED = "2024-01-02T10:00:00+02:00"
+
+
+@pytest.mark.parametrize(
+    ("first", "later"), [("2024-01-02T10:00:00", ZONED), (ZONED, "2024-01-02T10:00:00"), ("2024-01-02", ZONED)]
+)
+@pytest.mark.parametrize("rows", [(1, 1), (300, 300)])
+def test_times_of_another_kind_than_the_first_are_an_error_whoever_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, later: str, rows: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(file_splits, "LEAST_BYTES", 1)
+    before, after = (f"{value},1\n" * count for value, count in zip((first, later), rows, strict=True))
+    for name, text in (
+        ("one", "t,x\n" + before * 100 + after),
+        ("two/a", "t,x\n" + before),
+        ("two/b", "t,x\n" + after),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.csv").write_text(text)
+    for paths in (tmp_path / "one.csv", tmp_path / "two"):
+        for cores in (1, 4):
+            with sq.local(cores) as cluster, pytest.raises(SquillError, match="column 't'"):
+                cluster.scan(paths).collect()
+
+
+def test_dates_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_splits, "LEAST_BYTES", 1)
+    text = "d,x\n2024-01-02,1\n" + "".join(f"{day:02}-02-2024,2\n2024/03/{day:02},3\n,4\n" for day in range(1, 20))
+    (tmp_path / "a.csv").write_text(text)
+    answers = []
+    for cores in (1, 3, 20):
+        with sq.local(cores) as cluster:
+            answers.append(cluster.scan(tmp_path).collect(sort=True))
+    assert answers[0].equals(answers[1])
+    assert answers[0].equals(answers[2])
+    assert sorted(answers[0]["d"].dt.month().fill_null(0)) == [0] * 19 + [1] + [2] * 19 + [3] * 19
+
+
+def test_a_type_that_is_given_takes_times_of_both_kinds(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f't,x\n{ZONED},1\n2024-01-02 10:00,2\n"",3\n')
+    for zone, hours in ((None, [8, 10, None]), ("Europe/Berlin", [9, 11, None])):
+        rows = sq.scan(tmp_path, schema={"t": pl.Datetime("ms", zone), "x": pl.Int64}).collect()
+        assert rows.schema["t"] == pl.Datetime("ms", zone)
+        assert rows["t"].dt.hour().to_list() == hours

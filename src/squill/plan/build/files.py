@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
+from squill.plan.build.csv_times import as_text, read_times
 from squill.plan.build.locations import folders_below, matching_files, open_file, read_errors, suffix_of
 from squill.plan.build.unchanged_files import KeptByFile
 from squill.plan.paths import is_local, path_text, unfit_text
@@ -96,10 +97,12 @@ def format_of(files: Sequence[str], given: str | None) -> str:
     return str(formats[0])
 
 
-def scan_files(path: str | io.BytesIO, file_format: str, schema: Schema | None = None) -> pl.LazyFrame:
+def scan_files(
+    path: str | io.BytesIO, file_format: str, schema: Schema | None = None, *, is_given: bool = False
+) -> pl.LazyFrame:
     """Return one file, or its content, as a Polars lazy frame; `schema` fixes types that the file does not store.
 
-    A file that is not local is read as a whole.
+    A file that is not local is read as a whole. `is_given` says that the schema was not guessed, but the user's.
     """
     if isinstance(path, str) and not is_local(path):
         with open_file(path) as file:
@@ -108,7 +111,7 @@ def scan_files(path: str | io.BytesIO, file_format: str, schema: Schema | None =
         case "parquet":
             return pl.scan_parquet(path, glob=False)
         case "csv":
-            return _scan_csv(path, schema)
+            return _scan_csv(path, schema, is_given=is_given)
         case "ndjson":
             return _scan_ndjson(path, schema)
         case _:
@@ -130,16 +133,15 @@ def read_stored(path: Path, file_format: str = "ipc") -> pl.DataFrame:
     return scan_files(str(path), file_format).collect()
 
 
-def _scan_csv(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:
-    types = None if schema is None else dict(schema)
+def _scan_csv(path: str | io.BytesIO, schema: Schema | None, *, is_given: bool) -> pl.LazyFrame:
+    types = None if schema is None else dict(as_text(schema))
     lazy = pl.scan_csv(path, glob=False, try_parse_dates=True, schema_overrides=types)
     if schema is None:
         return lazy
     try:
-        lazy.collect_schema()
+        return read_times(lazy, schema, is_given=is_given)
     except pl.exceptions.NoDataError:
         return schema.empty_frame().lazy()  # not even a first line: a file without rows, beside others
-    return lazy
 
 
 def changed_type(columns: Schema, path: str, file_format: str) -> SchemaChangedError | None:

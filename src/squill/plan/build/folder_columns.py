@@ -98,7 +98,8 @@ def with_folder_columns(frame: Frame, source: FileSource, path: str) -> Frame:
 
 def file_rows(source: FileSource, path: str, content: io.BytesIO | None = None) -> pl.LazyFrame:
     """Return the rows of a file of the source, or of a part of its content."""
-    lazy = scan_files(path if content is None else content, source.format, source.file_columns)
+    given = path if content is None else content
+    lazy = scan_files(given, source.format, source.file_columns, is_given=source.is_given)
     return with_folder_columns(lazy, source, path)
 
 

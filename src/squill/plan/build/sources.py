@@ -284,6 +284,7 @@ def file_source(
         paths=files,
         format=chosen,
         folder_columns=folder_columns,
+        is_given=schema is not None,
     )
     if read is not None:
         built.schema.without_time_names("scan")
