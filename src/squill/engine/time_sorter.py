@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.columns import values_of
+from squill.errors import BudgetExceededError
 from squill.plan.storable import storable, storable_type
 from squill.time import INFINITY, MINUS_INFINITY
 
@@ -85,7 +86,10 @@ class TimeSorter:
             self._batches.append(batch)
             self._bytes += 16 * len(batch) + sum(int(series.estimated_size()) for series in batch.columns.values())
             if self._bytes > self._memory_bytes:
-                self._spill()
+                try:
+                    self._spill()
+                except OSError as error:
+                    raise _no_room(self._memory_bytes, error) from error
 
     def release(self, until: int) -> Iterator[Batch]:
         """Yield all rows with sync ≤ until, in time order."""
@@ -172,6 +176,14 @@ def in_time_order(pieces: Iterable[tuple[Batch, int]], memory_bytes: int) -> Ite
                 yield from sorter.release(until)
     finally:
         sorter.close()
+
+
+def _no_room(memory_bytes: int, error: OSError) -> BudgetExceededError:
+    return BudgetExceededError(
+        f"rows in no order of time take more than {memory_bytes >> 20} MiB, and those beyond cannot be written to the "
+        f"temporary folder: {error.strerror or error}",
+        "make room there, name another one (the variable TMPDIR), or promise the order that files have: sorted_by=….",
+    )
 
 
 def _mapped(path: Path, names: Sequence[str]) -> Batch:

@@ -12,6 +12,7 @@ import pytest
 
 from squill.engine.batch import Batch
 from squill.engine.time_sorter import TimeSorter
+from squill.errors import BudgetExceededError
 from squill.time import INFINITY
 
 COLUMNS = [
@@ -123,3 +124,13 @@ def test_close_leaves_nothing_on_disk(make: Callable[..., TimeSorter], tmp_path:
     assert len(list(tmp_path.rglob("*.arrow"))) == 1
     sorter.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_cannot_be_written_are_an_error_that_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    sorter = TimeSorter(memory_bytes=0)
+    with pytest.raises(BudgetExceededError, match=r"0 MiB.*temporary folder: No such file or dir[^\n]*\n.*TMPDIR"):
+        sorter.add(batch([2, 1]))
+    sorter.close()
