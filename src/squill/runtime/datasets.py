@@ -244,7 +244,7 @@ class Datasets:
         assert stored is not None
         if isinstance(source, (FrameSource, CachedSource)):
             return self._held_again(source, stored)
-        if all(Path(path).is_file() for path in source.paths):
+        if _is_whole(source, stored):
             return source
         dataset = self._present(self._entry(stored))
         if dataset.version != stored.version:
@@ -332,6 +332,14 @@ class Datasets:
             for entry in self.catalog.entries():
                 if entry.owner == self._owner and entry.dataset.place == MEMORY:
                     self.catalog.remove(str(entry.dataset.name))
+
+
+def _is_whole(source: FileSource, stored: Stored) -> bool:
+    """Whether the files are there, and as long as the manifest says, where it is still theirs."""
+    there = find_dataset(stored.folder)
+    if there is not None and there.version == stored.version:
+        return not there.lost()
+    return all(Path(path).is_file() for path in source.paths)
 
 
 def _is_named(wanted: Wanted) -> bool:

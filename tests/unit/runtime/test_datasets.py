@@ -124,6 +124,20 @@ def test_scan_of_a_named_folder_finds_lost_files_again(cluster: sq.Cluster, tmp_
     assert cluster.scan(tmp_path / "out").collect().height == 40
 
 
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+def test_scan_of_a_named_folder_finds_files_again_that_were_cut_short(
+    cluster: sq.Cluster, tmp_path: Path, kind: str
+) -> None:
+    dataset = by_key(cluster).to_storage(tmp_path / "out", name="counts", format=kind)
+    stream = cluster.scan(tmp_path / "out")
+    expected = stream.collect(sort=True)
+    for path in dataset.paths[:2]:
+        os.truncate(path, Path(path).stat().st_size // 2)
+        assert stream.collect(sort=True).equals(expected)
+    os.truncate(dataset.paths[0], 0)
+    assert cluster.scan(tmp_path / "out").collect(sort=True).equals(expected)
+
+
 def test_lost_inputs_of_lost_datasets_are_made_again_first(cluster: sq.Cluster, tmp_path: Path) -> None:
     by_key(cluster).to_storage(tmp_path / "one", name="one")
     cluster.dataset("one").query(lambda g: g.with_duration(9).count()).to_memory("two")
