@@ -20,12 +20,15 @@ from squill.engine.arrow_form import arrow_table
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.egress import result_frame
 from squill.engine.egress_closed import ClosedSink
+from squill.engine.unfinished import hidden_beside, left_behind
 from squill.errors import PlanError
 from squill.plan.node import Node
 from squill.plan.storable import refuse_unstorable
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["FileSink"]
+__all__ = ["FileSink", "remove_left_behind"]
+
+UNFINISHED = ".unfinished"
 
 
 class Writer(Protocol):
@@ -43,7 +46,7 @@ class FileSink(ClosedSink):
         self._path = Path(path)
         self._what = operator or f"to_{file_format}"
         self._check()
-        self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.unfinished")
+        self._temporary = hidden_beside(self._path, uuid.uuid4().hex, UNFINISHED)
         self._pieces: list[Batch] = []
         self._piece_rows = 0
         self.rows_written = 0
@@ -112,3 +115,10 @@ class FileSink(ClosedSink):
             self._writer.close()  # or it would try again, on a closed file, when it is forgotten
         self._file.close()
         self._temporary.unlink(missing_ok=True)
+
+
+def remove_left_behind(path: Path) -> None:
+    """Remove what killed processes have written of a file of this name."""
+    for left in left_behind(path, UNFINISHED):
+        with contextlib.suppress(OSError):  # it is another user's, or gone meanwhile
+            left.unlink()

@@ -15,7 +15,7 @@ from squill.engine.codecs import decoded
 from squill.engine.compile import Entry, Pipeline, compile_plan
 from squill.engine.egress import CollectSink
 from squill.engine.egress_events import EventsSink
-from squill.engine.egress_file import FileSink
+from squill.engine.egress_file import FileSink, remove_left_behind
 from squill.engine.ingress import Arrival, frame_batches
 from squill.engine.ingress_events import event_batches
 from squill.errors import InternalError, PlanError, SourceStateError, SquillError
@@ -159,6 +159,7 @@ def write_file(root: Node, path: str | os.PathLike[str], file_format: str) -> in
     place = written_path(path, operator, 'give that of a file, such as "out.parquet".')
     node = rewrite(root)
     try:
+        remove_left_behind(place)
         sink = FileSink(node, place, file_format)
     except OSError as error:
         raise _unwritable(operator, place, error) from error

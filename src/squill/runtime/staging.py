@@ -13,11 +13,11 @@ import errno
 import glob
 import os
 import shutil
-import socket
 import uuid
 from pathlib import Path
 from typing import Self
 
+from squill.engine.unfinished import hidden_beside, left_behind
 from squill.errors import ClusterError, PlanError
 from squill.plan.dataset import MANIFEST
 from squill.runtime.interrupts import to_the_end
@@ -56,11 +56,11 @@ class Staging:
     def __enter__(self) -> Self:
         parent = self.target.parent
         self._made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-        hidden = f".{self.target.name}.{socket.gethostname()}.{os.getpid()}.{self._run_id}{SUFFIX}"
-        self.folder = parent / hidden
+        self.folder = hidden_beside(self.target, self._run_id, SUFFIX)
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            _remove_left_behind(self.target)
+            for left in left_behind(self.target, SUFFIX):
+                shutil.rmtree(left, ignore_errors=True)
             remove_left_by(self._run_id, self.target)
             self.folder.mkdir()
             self._number = self.folder.stat().st_ino
@@ -150,15 +150,6 @@ def _check_above(target: Path, operator: str) -> None:
                 f"{operator}: {str(target)!r} is in the folder of a dataset, {str(folder)!r}",
                 "use a folder beside it: the files of a dataset are its answer, and who replaces it replaces all.",
             )
-
-
-def _remove_left_behind(target: Path) -> None:
-    """Remove hidden folders whose process, on this host, is no more."""
-    host = socket.gethostname()
-    for folder in target.parent.glob(f".{glob.escape(target.name)}.{host}.*{SUFFIX}"):
-        pid = folder.name.removesuffix(SUFFIX).split(".")[-2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_left_by(run_id: str, target: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +15,7 @@ import pytest
 import squill as sq
 from squill.engine.batch import Batch
 from squill.engine.egress_file import FileSink
+from squill.engine.unfinished import hidden_beside
 from squill.errors import PlanError, SquillError, TimeOverflowError
 from squill.plan.events import Event
 
@@ -103,6 +107,26 @@ def test_a_failure_leaves_no_file_and_the_old_one_untouched(tmp_path: Path) -> N
         bad.to_parquet(tmp_path / "a.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
     assert (tmp_path / "a.parquet").read_bytes() == before
+
+
+KILLED = """
+import os, signal, sys, squill as sq
+
+def die(x):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+sq.from_frame({"t": [1]}, start="t").map_batches(die).to_parquet(sys.argv[1])
+"""
+
+
+def test_what_a_killed_process_has_written_goes_with_the_next_file_of_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False).returncode == -signal.SIGKILL
+    assert [left.name.startswith(".a.parquet.") for left in tmp_path.iterdir()] == [True]
+    here = hidden_beside(path, "mine", ".unfinished")
+    here.touch()
+    sq.from_frame({"t": [1]}, start="t").to_parquet(path)
+    assert set(tmp_path.iterdir()) == {path, here}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
