@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from squill.errors import PlanError, SquillError
 from squill.wording import shortened
@@ -52,8 +52,10 @@ def local_text(text: str) -> str | None:
     """
     if is_local(text):
         return text
-    address = urlsplit(text)
-    return unquote(address.path) if address.scheme.lower() == "file" else None
+    # By hand: `urlsplit` raises where there is a bracket, which in a path is a glob.
+    scheme, _, rest = text.partition("://")
+    path = re.split("[?#]", rest, maxsplit=1)[0]
+    return unquote(path[path.find("/") :] if "/" in path else "") if scheme.lower() == "file" else None
 
 
 def path_text(given: object, operator: str, hint: str = FOLDER_HINT, error: type[SquillError] = PlanError) -> str:
@@ -91,7 +93,7 @@ def written_path(given: object, operator: str, hint: str = FOLDER_HINT) -> Path:
     if local is not None:
         return Path(local)
     raise PlanError(
-        f"{operator}: {text!r} is an address of {urlsplit(text).scheme}; files are written to mounted folders only",
+        f"{operator}: {text!r} is an address of {text.partition('://')[0]}; files are written to mounted folders only",
         "give the path of a folder that all machines see, or write there with to_spark() or of batches().",
     )
 

@@ -139,6 +139,14 @@ def test_addresses_of_local_files_are_their_paths(tmp_path: Path) -> None:
         assert sq.scan(address, start="t").collect().height == 40
 
 
+@pytest.mark.parametrize("name", ["a?b", "a[1]", "a#b", "a%20b", "a b"])
+def test_names_elsewhere_may_hold_what_means_something_in_addresses(stored: Stored, name: str) -> None:
+    stored.files = {f"/{name}/year=2024/{name}.csv": written("csv", FRAME)}
+    assert sq.scan(f"stored://{name}/year=2024/{name}.csv").collect().equals(FRAME)
+    for address in (f"stored://{name}", f"STORED://{name}", "stored://a*/*/*.csv", "stored://a*/year=*"):
+        assert sq.scan(address).collect().equals(FRAME.with_columns(year=pl.lit(2024, pl.Int64)))
+
+
 def test_unknown_schemes_are_named(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stored.files == {}
     with pytest.raises(SourceReadError, match=r"neither pyarrow nor fsspec .* 'nope://a' \(nope://\): Protocol"):
@@ -166,6 +174,7 @@ def test_fsspec_itself() -> None:
     with fsspec.open("memory://squill/a.parquet", "wb") as file:
         file.write(written("parquet", FRAME))
     assert sq.scan("memory://squill/*.parquet", start="t").collect().height == 40
+    assert matching_files("memory://", [".parquet"]) == ["memory://squill/a.parquet"]
 
 
 def refusing(step: Callable[..., Any], *names: str) -> Callable[..., Any]:

@@ -80,9 +80,7 @@ def format_of(files: Sequence[str], given: str | None) -> str:
                 f"scan: format is {shortened(given)}", f"use one of {', '.join(sorted(set(FORMATS.values())))}."
             )
         return given
-    # An address may end in options: s3://bucket/a.csv?region=…
-    names = [path if is_local(path) else path.partition("?")[0] for path in files]
-    formats = [FORMATS.get(suffix_of(Path(name))) for name in names]
+    formats = [_told_by_name(path) for path in files]
     if None in formats:
         raise PlanError(
             f"scan: the format of {files[formats.index(None)]!r} cannot be told from its name",
@@ -95,6 +93,12 @@ def format_of(files: Sequence[str], given: str | None) -> str:
             "files of one input have one format; scan them apart and unite them with union(…).",
         )
     return str(formats[0])
+
+
+def _told_by_name(path: str) -> str | None:
+    """Return the format that a name tells; an address may end in options, s3://bucket/a.csv?region=…."""
+    names = [path] if is_local(path) else [path.partition("?")[0], path]
+    return next((FORMATS[suffix] for name in names if (suffix := suffix_of(Path(name))) in FORMATS), None)
 
 
 def scan_files(

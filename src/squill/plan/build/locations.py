@@ -10,12 +10,11 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import polars as pl
 
 from squill.errors import SourceReadError
-from squill.plan.paths import is_local
+from squill.plan.paths import is_local, local_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +88,8 @@ def matching_files(text: str, suffixes: Collection[str]) -> list[str]:
     if is_local_system(system):
         return _local_files(inner, suffixes)
     # What a filesystem drops of an address is the same for all its files: the scheme, a host, options.
-    before, _, after = text.rpartition(inner.strip("/")) if inner.strip("/") in text else ("", "", "")
+    core = inner.strip("/")
+    before, _, after = text.rpartition(core) if core and core in text else ("", "", "")
     before = before or text.partition("://")[0] + "://"
     return [before + path.lstrip("/") + after.lstrip("/") for path in files_of(system, inner, suffixes)]
 
@@ -103,16 +103,19 @@ def folders_below(text: str, path: str) -> tuple[str, ...]:
     ('year=2024',)
     >>> folders_below("s3://shop/sales/", "s3://shop/sales/year=2024/day=1/a.csv")
     ('year=2024', 'day=1')
+    >>> folders_below("s3://shop/year=*/*.csv?region=eu", "s3://shop/year=2024/a.csv?region=eu")
+    ('year=2024',)
     >>> folders_below("s3://shop/sales/year=2024/a.csv", "s3://shop/sales/year=2024/a.csv")
     ()
     """
     if text == path:
         return ()
-    given = unquote(urlsplit(text).path) if is_local(path) and not is_local(text) else text
+    given = (local_text(text) or text) if is_local(path) else text
     if is_local(given) and Path(given).is_dir():
         return Path(path).relative_to(given).parts[:-1]
     names = PurePosixPath(given).parts
-    found = PurePosixPath(path if is_local(path) else path.partition("?")[0]).parts
+    # What follows a question mark in an address may be options, as s3://bucket/a.csv?region=…, or be in a name.
+    found = PurePosixPath(path.removesuffix("".join(text.partition("?")[1:]))).parts
     fixed = next((place for place, name in enumerate(names) if any(mark in name for mark in MARKS)), len(names))
     return found[fixed:-1]
 

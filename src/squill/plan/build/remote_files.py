@@ -67,6 +67,8 @@ def _glob_pattern(text: str) -> re.Pattern[str]:
 
 def filesystem(text: str) -> tuple[arrow_fs.FileSystem, str]:
     """Return the filesystem of an address, and the path in it."""
+    scheme, sign, rest = text.partition("://")
+    text = scheme.lower() + sign + rest
     try:
         system, inner = arrow_fs.FileSystem.from_uri(text)
     except pa.ArrowInvalid as unknown:
