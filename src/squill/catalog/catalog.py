@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -37,6 +37,8 @@ RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
 KEPT_RUNS = 10_000
 """So many of the last runs are remembered, and a few more; older ones are forgotten once they are over."""
 FORGET_EVERY = 500
+TRIES = 10
+"""So often a name is given anew while other clients give it too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,19 +196,33 @@ class Catalog:
                 f'use another name, or mode="overwrite", or cluster.remove({name!r}) first.',
             )
 
-    def put(self, entry: Entry, made_by: Lineage, *, overwrite: bool = False) -> None:
-        """Add a dataset, in the place of one that has its name when that is allowed."""
+    def put(
+        self,
+        entry: Entry,
+        made_by: Lineage,
+        *,
+        overwrite: bool = False,
+        is_current: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Add a dataset, in the place of one that has its name when that is allowed.
+
+        `is_current` is asked when no other client can give the name any more. Where it says no, another dataset has
+        taken the folder of this one meanwhile, and its client gives it the name, before or after.
+        """
         name = entry.dataset.name
         assert name is not None
-        try:
-            with self._database.begin() as connection:
-                if overwrite:
-                    _delete(connection, name)
-                _insert(connection, entry, made_by)
-        except IntegrityError:
-            raise PlanError(
-                f"there is a dataset {name!r} already: another client was faster", "use another name."
-            ) from None
+        for _ in range(TRIES if overwrite else 1):
+            try:
+                with self._database.begin() as connection:
+                    is_taken = overwrite and _hold(connection, name)
+                    if is_current():
+                        if is_taken:
+                            _delete(connection, name)
+                        _insert(connection, entry, made_by)
+            except IntegrityError:
+                continue  # another client was faster
+            return
+        raise PlanError(f"there is a dataset {name!r} already: another client was faster", "use another name.")
 
     def renew(self, entry: Entry) -> None:
         """Take what is known now of a dataset that was made again; its lineage stays."""
@@ -221,7 +237,8 @@ class Catalog:
     def remove(self, name: str) -> None:
         """Forget a dataset and its lineage; its runs are remembered."""
         with self._database.begin() as connection:
-            _delete(connection, name)
+            if _hold(connection, name):
+                _delete(connection, name)
 
     def begin_run(self, record: RunRecord) -> None:
         """Enter a run; one that is known goes on, under another owner."""
@@ -316,6 +333,16 @@ def _insert_files(connection: Connection, number: int, dataset: Dataset) -> None
     ]
     if rows:
         connection.execute(insert(files), rows)
+
+
+def _hold(connection: Connection, name: str) -> bool:
+    """Let other clients that give or take this name wait until the transaction ends; False where nobody has it."""
+    this = datasets.c.name == name
+    # Who has waited for one that gave it to another dataset has changed neither: it is to look again.
+    while not connection.execute(update(datasets).where(this).values(name=name)).rowcount:
+        if connection.scalars(select(datasets.c.id).where(this)).first() is None:
+            return False
+    return True
 
 
 def _delete(connection: Connection, name: str) -> None:

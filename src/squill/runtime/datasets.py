@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,9 @@ from squill.runtime.ticket import RunTicket
 from squill.wording import shortened
 
 __all__ = ["Datasets"]
+
+PATIENCE_SECONDS = 1.0
+"""So long whoever replaces a dataset may take from putting the new one in its place to naming it."""
 
 PLAN_BYTES = 32 << 20
 """A plan with more rows of frames in it than this is kept as text only, so that the catalog stays a catalog."""
@@ -88,11 +92,16 @@ class Datasets:
         # It had its files in their place already, and died before it could say so.
         remove_left_by(active.ticket.id, Path(wanted.path))
         if _is_named(wanted) and request.lineage is not None and self._version_of(wanted) != there.version:
-            self.catalog.put(Entry(dataset=there, owner=self._owner), request.lineage, overwrite=_replaces(wanted))
+            self._name(there, request.lineage, wanted)
         active.rows = there.rows
         if active.ticket.left is not None:
             active.ticket.scope.enter_context(active.ticket.left[0])
         return there
+
+    def _name(self, dataset: Dataset, made_by: Lineage, wanted: Wanted) -> None:
+        """Give the dataset its name, unless another client has replaced it already and names what it made."""
+        entry, overwrite = Entry(dataset=dataset, owner=self._owner), _replaces(wanted)
+        self.catalog.put(entry, made_by, overwrite=overwrite, is_current=lambda: _is_in_its_place(dataset))
 
     def _version_of(self, wanted: Wanted) -> str | None:
         entry = self.catalog.find(str(wanted.name))
@@ -111,7 +120,7 @@ class Datasets:
             if made_by is None:
                 return
             try:
-                self.catalog.put(Entry(dataset=dataset, owner=self._owner), made_by, overwrite=_replaces(wanted))
+                self._name(dataset, made_by, wanted)
             except KeyboardInterrupt as interrupt:
                 if self._version_of(wanted) != dataset.version:
                     raise
@@ -182,12 +191,26 @@ class Datasets:
             return dataset if held_for(dataset.version, self._runtime) is not None else self._again(entry)
         there = find_dataset(dataset.path)
         if there is not None and there.version != dataset.version:
+            replaced = self._named_anew(str(dataset.name)) if there.name == dataset.name else None
+            if replaced is not None:
+                return replaced
             # Its plan made other rows than these: to run it now would replace what somebody wanted there.
             raise SourceReadError(
                 f"the folder of the dataset {dataset.name!r}, {dataset.path!r}, holds another dataset now",
                 f"scan the folder, or cluster.remove({dataset.name!r}): that leaves the other one.",
             )
         return self._again(entry) if dataset.lost() else dataset
+
+    def _named_anew(self, name: str) -> Dataset | None:
+        """Return the dataset that has this name and is in its place, once the client that replaced one has named it."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            entry = self.catalog.find(name)
+            if entry is not None and _is_in_its_place(entry.dataset):
+                return entry.dataset
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(PATIENCE_SECONDS / 20)
 
     def _again(self, entry: Entry) -> Dataset:
         """Make a lost dataset again, under the names that its files had."""
@@ -332,6 +355,12 @@ class Datasets:
             for entry in self.catalog.entries():
                 if entry.owner == self._owner and entry.dataset.place == MEMORY:
                     self.catalog.remove(str(entry.dataset.name))
+
+
+def _is_in_its_place(dataset: Dataset) -> bool:
+    """Whether no other dataset is in its folder; in memory each has a place of its own."""
+    there = None if dataset.place == MEMORY else find_dataset(dataset.path)
+    return dataset.place == MEMORY or (there is not None and there.version == dataset.version)
 
 
 def _is_whole(source: FileSource, stored: Stored) -> bool:

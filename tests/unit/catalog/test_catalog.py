@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,25 @@ def test_many_clients_write_at_once(catalog: Catalog, url: str) -> None:
         thread.join()
     assert failures == []
     assert len(catalog.names()) == len(catalog.runs()) == 20
+
+
+def test_many_clients_give_one_name_at_once(catalog: Catalog, url: str) -> None:
+    start = threading.Barrier(4)
+
+    def client(number: int) -> None:
+        own = Catalog(url)
+        start.wait()
+        try:
+            for _ in range(5):
+                own.put(entry("clicks", rows=number), PLAN, overwrite=True)
+        finally:
+            own.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(client, range(4)))
+    assert catalog.names() == ["clicks"]
+    catalog.put(entry("clicks", rows=9), PLAN, overwrite=True, is_current=lambda: False)
+    assert catalog.require("clicks", "dataset").dataset.rows in range(4)
 
 
 def test_many_clients_make_the_tables_at_once(url: str) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -300,6 +301,48 @@ def test_an_answer_whose_name_cannot_be_given_leaves_the_older_one(
             by_key(cluster).to_storage(tmp_path / folder, name="counts", mode="overwrite")
         assert sorted(str(path) for path in tmp_path.rglob("*")) == before
     assert cluster.dataset("counts").collect().height == 40
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_of_two_clients_that_replace_a_dataset_the_last_one_names_it(
+    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    if taken:
+        by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    real = Catalog.put
+
+    def slow(*given: Any, **named: Any) -> None:
+        monkeypatch.setattr(Catalog, "put", real)
+        with sq.local(cores=2, warehouse=tmp_path / "warehouse") as other:
+            last = by_key(other).query(lambda g: g.where(sq.col("k") < 3))
+            last.to_storage(tmp_path / "out", name="counts", mode="overwrite")
+        real(*given, **named)
+
+    monkeypatch.setattr(Catalog, "put", slow)
+    by_key(cluster).to_storage(tmp_path / "out", name="counts", mode="overwrite")
+    answer = cluster.dataset("counts").collect(sort=True)
+    assert answer["k"].unique().sort().to_list() == [0, 1, 2]
+    assert answer.equals(cluster.scan(tmp_path / "out").collect(sort=True))
+
+
+def test_a_dataset_that_is_being_replaced_is_found_once_it_is_named(
+    cluster: sq.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    real, found = Catalog.put, []
+
+    def slow(*given: Any, **named: Any) -> None:
+        with sq.local(cores=2, warehouse=tmp_path / "warehouse") as other, ThreadPoolExecutor() as pool:
+            reading = pool.submit(lambda: other.dataset("counts").collect())
+            wait([reading], timeout=0.2)
+            real(*given, **named)
+            found.append(reading.result())
+
+    monkeypatch.setattr(Catalog, "put", slow)
+    by_key(cluster).query(lambda g: g.where(sq.col("k") < 3)).to_storage(
+        tmp_path / "out", name="counts", mode="overwrite"
+    )
+    assert [frame["k"].unique().sort().to_list() for frame in found] == [[0, 1, 2]]
 
 
 def test_memory_dataset_is_where_its_shards_are(cluster: sq.Cluster) -> None:
