@@ -91,6 +91,15 @@ def wait_until_running(folder: Path, driver: subprocess.Popen[str], run: int, se
         time.sleep(0.02)
 
 
+def some_executor(folder: Path, seconds: float = 60) -> int:
+    """Return the process of an executor; those that were killed may not have been replaced yet."""
+    deadline = time.monotonic() + seconds
+    while not (executors := executor_pids(folder)):
+        assert time.monotonic() < deadline, "there was nobody to kill"
+        time.sleep(0.02)
+    return executors[0]
+
+
 def check_answers(folder: Path, driver: subprocess.Popen[str], runs: int) -> None:
     assert driver.wait(timeout=600) == 0, (folder / "driver.log").read_text()[-4_000:]
     expected = CASE.in_process()
@@ -110,9 +119,7 @@ def run_and_kill(folder: Path, delays: list[float]) -> None:
             ]:
                 wait_until_running(folder, driver, number)
                 time.sleep(delay)
-                executors = executor_pids(folder)
-                assert executors, "there was nobody to kill"
-                os.kill(executors[0], signal.SIGKILL)
+                os.kill(some_executor(folder), signal.SIGKILL)
             check_answers(folder, driver, WAYS * each)
         finally:
             driver.kill()
