@@ -116,6 +116,13 @@ def test_rows_are_counted_where_no_column_is_read(cluster: sq.Cluster) -> None:
     assert filtered(rows, sq.col("odd") == 1).query(lambda s: s.select(one=pl.lit(1))).collect().height == 25
 
 
+def test_filters_that_spark_has_not_leave_rows_out_too(cluster: sq.Cluster) -> None:
+    rows = cluster.from_spark(session_of(cluster).range(0, 50, 1, 5).selectExpr("id", "id % 2 as odd"))
+    some = filtered(rows, sq.col("id").cast(pl.String).str.contains("7"))  # of rows without times
+    assert some.rekey("odd").redistribute().query(lambda s: s.count()).collect().rows() == [(1, 5)]
+    assert some.to_spark().count() == 5
+
+
 def filtered(rows: sq.ShardedStream, condition: pl.Expr) -> sq.ShardedStream:
     return rows.query(lambda s: s.where(condition))
 

@@ -120,6 +120,7 @@ class RowReader:
         lifetime = self._source.lifetime
         if lifetime is None:
             batch = Batch.relational(payload, size)
+            batch = batch if self._keep is None else self._keep(batch)
         elif self._keep is None:
             batch = self._lasting(columns, size, payload, lifetime)
         else:

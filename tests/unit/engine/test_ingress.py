@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import squill as sq
 from squill.engine.ingress import RowReader, frame_batches
 from squill.errors import InputError
-from squill.plan.nodes import FrameSource
+from squill.plan.nodes import FrameSource, Where
 from squill.time import INFINITY
 
 
@@ -120,6 +121,16 @@ def test_a_time_out_of_range_is_named_by_its_row_in_the_frame() -> None:
 
 def test_the_time_of_a_row_that_is_filtered_out_may_be_any() -> None:
     assert filtered([1, INFINITY, 3], [True, False, True])["start"].to_list() == [1, 3]
+
+
+def test_a_frame_that_has_a_filter_gives_what_it_keeps_with_times_or_without() -> None:
+    frame = pl.DataFrame({"t": [1, 2, 3], "e": [9, 9, 9], "x": [7, 8, 7]})
+    kept = sq.from_frame(frame).where(sq.col("x") == 7).plan
+    assert isinstance(kept, Where)
+    for arguments in ({}, {"start": "t"}, {"start": "t", "end": "e"}):
+        filtered_frame = replace(source(frame, **arguments), predicate=kept.predicate)
+        batches = [arrival.batch for arrival in frame_batches(filtered_frame, 10)]
+        assert [batch.columns["x"].to_list() for batch in batches if batch is not None] == [[7, 7]], arguments
 
 
 def test_promises_are_checked_on_the_rows_that_a_filter_drops_too() -> None:
