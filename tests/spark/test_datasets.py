@@ -160,6 +160,21 @@ def test_each_shard_in_the_cache_has_its_rows(several_hosts: sq.Cluster) -> None
     assert again.query(lambda s: s.aggregate(n=sq.sum("count"))).collect().height == 300_000
 
 
+def test_each_answer_in_the_cache_is_one_of_its_own(several_hosts: sq.Cluster, tmp_path: Path) -> None:
+    def made(name: str, value: int) -> list[int]:
+        pl.DataFrame({"t": [1, 2], "k": [value, value]}).write_parquet(tmp_path / "in.parquet")
+        rows = several_hosts.scan(tmp_path / "in.parquet", start="t").rekey("k").redistribute()
+        rows.query(lambda s: s.aggregate(n=sq.sum("k"))).to_memory(name)
+        return several_hosts.dataset(name).collect()["n"].to_list()
+
+    # The same plan over a file that is as long as before.
+    assert made("before", 1) == [1, 1]
+    assert made("after", 2) == [2, 2]
+    several_hosts.remove("after")
+    assert cached_tables(session_of(several_hosts)) == 1
+    assert several_hosts.dataset("before").collect()["n"].to_list() == [1, 1]
+
+
 def test_empty_answers_in_the_cache(several_hosts: sq.Cluster) -> None:
     rows = several_hosts.from_frame({"t": [1, 2], "k": ["a", "b"]}, start="t").rekey("k").redistribute()
     assert rows.query(lambda s: s.where(sq.col("k") == "z")).to_memory("none").rows == 0

@@ -74,7 +74,9 @@ class CachedRows:
 
 def in_cache(parcels: Any, root: Node) -> Any:
     """Return the table of an answer's parcels, its rows as frames, of which Spark keeps what it has once made."""
-    return parcels.mapInArrow(partial(_as_kept, dumps(root)), PARCEL_DDL).persist(StorageLevel.MEMORY_AND_DISK)
+    # Spark takes plans that are written alike for one, whatever their files hold by now: each answer is another one.
+    keep = partial(_as_kept, uuid.uuid4().hex, dumps(root))
+    return parcels.mapInArrow(keep, PARCEL_DDL).persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def reports_of(table: Any) -> Any:
@@ -100,7 +102,7 @@ class _Noted:
         return WrittenFile(path="", rows=self.rows, bytes=self.bytes, span=self.span)
 
 
-def _as_kept(root_bytes: bytes, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _as_kept(_: str, root_bytes: bytes, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function of a task: frames for batches of the answer, a note of them for each receipt."""
     root: Node = loads(root_bytes)
     noted: dict[int, _Noted] = {}
