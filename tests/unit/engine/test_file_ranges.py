@@ -122,6 +122,15 @@ def test_dates_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(answers[0]["d"].dt.month().fill_null(0)) == [0] * 19 + [1] + [2] * 19 + [3] * 19
 
 
+def test_zones_of_full_hours_may_be_said_in_hours(tmp_path: Path) -> None:
+    """As PostgreSQL writes them."""
+    (tmp_path / "a.csv").write_text("t,x\n2024-01-02 10:00:00+02,1\n2024-01-02 10:00:00.5-01,2\n2024-01-02T10:00Z,3\n")
+    assert sq.scan(tmp_path).collect(sort=True)["t"].dt.hour().to_list() == [8, 10, 11]
+    (tmp_path / "a.csv").write_text("t,x\n2024-01-02 10:00:00,1\n2024-01-02 10:00:00+02,2\n")
+    given = sq.scan(tmp_path, schema={"t": pl.Datetime("us"), "x": pl.Int64}).collect(sort=True)
+    assert given["t"].dt.hour().to_list() == [8, 10]
+
+
 def test_a_type_that_is_given_takes_times_of_both_kinds(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f't,x\n{ZONED},1\n2024-01-02 10:00,2\n"",3\n')
     for zone, hours in ((None, [8, 10, None]), ("Europe/Berlin", [9, 11, None])):

@@ -13,7 +13,7 @@ from squill.plan.schema import Schema
 
 __all__ = ["as_text", "read_times"]
 
-ZONE = r":\d.*(Z|[+-]\d\d:?\d\d)\s*$"
+ZONE = r":\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$"
 YEAR_FIRST = r"^\s*[+-]?\d{3,}\D"
 FITS_NOTHING = "no time"
 """A notation that no value has: an error then names the value."""
