@@ -175,6 +175,32 @@ def test_each_answer_in_the_cache_is_one_of_its_own(several_hosts: sq.Cluster, t
     assert several_hosts.dataset("before").collect()["n"].to_list() == [1, 1]
 
 
+def test_filters_and_wide_numbers_of_rows_in_the_cache(several_hosts: sq.Cluster) -> None:
+    wide = pl.Series("wide", [None, *(2**100 + row for row in range(9))], pl.Int128)
+    frame = pl.DataFrame({"k": range(10), "wide": wide, "list": [[], [1], None, [2], []] * 2})
+    several_hosts.from_frame(frame).rekey("k").redistribute().to_memory("rows")
+    read = several_hosts.dataset("rows")
+    assert read.collect().sort("k").equals(frame)
+    assert read.redistribute(2).collect().sort("k").equals(frame)
+    some = read.query(lambda s: s.where(sq.col("k") > 6))
+    assert some.query(lambda s: s.select("wide")).collect().sort("k").equals(frame[7:].select("k", "wide"))
+    # It is made from what it replaces.
+    assert some.to_memory("rows", mode="overwrite").rows == 3
+    assert several_hosts.dataset("rows").collect().sort("k").equals(frame[7:])
+
+
+def test_shards_in_the_cache_may_be_read_as_many_files(
+    several_hosts: sq.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pl.DataFrame({"t": range(400_000), "k": [t % 3 for t in range(400_000)]})
+    several_hosts.from_frame(frame, start="t").rekey("k").redistribute().to_memory("rows")
+    monkeypatch.setattr("squill.runtime.spark.cache.FILE_BYTES", 1)
+    counts = several_hosts.dataset("rows").query(lambda s: s.hopping_window(1_000, 100).aggregate(n=sq.count()))
+    stream = sq.from_frame(frame, start="t")
+    expected = stream.group_apply("k", lambda s: s.hopping_window(1_000, 100).aggregate(n=sq.count()))
+    assert counts.collect(sort=True).equals(expected.collect(sort=True))
+
+
 def test_empty_answers_in_the_cache(several_hosts: sq.Cluster) -> None:
     rows = several_hosts.from_frame({"t": [1, 2], "k": ["a", "b"]}, start="t").rekey("k").redistribute()
     assert rows.query(lambda s: s.where(sq.col("k") == "z")).to_memory("none").rows == 0

@@ -11,7 +11,6 @@ import io
 import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +41,8 @@ from squill.runtime.stored_answer import WrittenFile
 __all__ = ["CachedRows", "cached_files", "cached_parcels", "in_cache", "reports_of"]
 
 FILES = "path string, shard int, rows bigint"
+FILE_BYTES = 64 << 20
+"""A file of a shard's rows has so many, or little more; they are in memory before they are written."""
 
 
 class CachedRows:
@@ -142,53 +143,66 @@ def _send(
 
 
 def cached_files(source: CachedSource, folder: Path) -> list[dict[str, Any]]:
-    """Write the rows that a plan reads to a file for each shard that has any; return their path, shard and rows."""
-    write = partial(_write, str(folder), uuid.uuid4().hex, read_names(source))
+    """Write the rows that a plan reads to files of one shard each; return their path, shard and rows."""
+    write = partial(_write, str(folder), uuid.uuid4().hex, FILE_BYTES, read_names(source))
     lines = _pieces(source.table).mapInArrow(write, FILES).toArrow().to_pylist()
-    return sorted(lines, key=lambda line: int(line["shard"]))
+    return sorted(lines, key=lambda line: (int(line["shard"]), str(line["path"])))
 
 
 @dataclass
-class _File:
-    path: str
-    writer: pa.ipc.RecordBatchFileWriter
-    rows: int = 0
+class _Waiting:
+    """Rows of one shard that are still to be written."""
+
+    frames: list[pl.DataFrame] = field(default_factory=list)
+    bytes: int = 0
+    files: int = 0
+    """So many are written."""
 
 
-@dataclass
 class _Files:
-    """Files of one attempt, by shard."""
+    """Files of one attempt. Polars writes them, which knows all its types, and so each as a whole."""
 
-    folder: str
-    name: str
-    scope: ExitStack
-    by_shard: dict[int, _File] = field(default_factory=dict)
+    def __init__(self, folder: str, name: str, most_bytes: int) -> None:
+        context = TaskContext.get()
+        assert context is not None
+        self._folder = Path(folder)
+        self._most_bytes = most_bytes
+        self._name = f"cache-{name}-a{context.taskAttemptId()}"
+        self._waiting: dict[int, _Waiting] = {}
 
-    def add(self, shard: int, table: pa.Table) -> None:
-        if shard not in self.by_shard:
-            context = TaskContext.get()
-            assert context is not None
-            path = str(Path(self.folder) / f"cache-{self.name}-s{shard}-a{context.taskAttemptId()}.arrow")
-            sink = self.scope.enter_context(pa.OSFile(path, "wb"))
-            self.by_shard[shard] = _File(path, self.scope.enter_context(pa.ipc.new_file(sink, table.schema)))
-        file = self.by_shard[shard]
-        file.writer.write_table(table)
-        file.rows += table.num_rows
+    def add(self, shard: int, frame: pl.DataFrame) -> Iterator[pa.RecordBatch]:
+        """Take rows; yield lines about what is written because of them."""
+        waiting = self._waiting.setdefault(shard, _Waiting())
+        waiting.frames.append(frame)
+        waiting.bytes += int(frame.estimated_size())
+        if waiting.bytes >= self._most_bytes:
+            yield self._written(shard, waiting)
+
+    def end(self) -> Iterator[pa.RecordBatch]:
+        for shard, waiting in self._waiting.items():
+            if waiting.frames:
+                yield self._written(shard, waiting)
+
+    def _written(self, shard: int, waiting: _Waiting) -> pa.RecordBatch:
+        path = self._folder / f"{self._name}-s{shard}-{waiting.files:06}.arrow"
+        rows = pl.concat(waiting.frames, rechunk=False)
+        rows.write_ipc(path)
+        waiting.frames, waiting.bytes, waiting.files = [], 0, waiting.files + 1
+        line = {
+            "path": [str(path)],
+            "shard": pa.array([shard], pa.int32()),
+            "rows": pa.array([rows.height], pa.int64()),
+        }
+        return pa.RecordBatch.from_pydict(line)
 
 
-def _write(folder: str, name: str, names: Sequence[str], records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with ExitStack() as scope:
-        files = _Files(folder, name, scope)
-        for shard, _, frame in _frames(records):
-            files.add(shard, frame.select(names).to_arrow())
-    if files.by_shard:
-        yield pa.RecordBatch.from_pydict(
-            {
-                "path": [file.path for file in files.by_shard.values()],
-                "shard": pa.array(list(files.by_shard), pa.int32()),
-                "rows": pa.array([file.rows for file in files.by_shard.values()], pa.int64()),
-            }
-        )
+def _write(
+    folder: str, name: str, most_bytes: int, names: Sequence[str], records: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    files = _Files(folder, name, most_bytes)
+    for shard, _, frame in _frames(records):
+        yield from files.add(shard, frame.select(names))
+    yield from files.end()
 
 
 def _pieces(table: Any) -> Any:
