@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,25 @@ def test_a_folder_in_epochs_gives_the_answer_of_one_run(spark_cluster: sq.Cluste
         wanted = _windows(local.from_frame(pl.concat([rows, later]), start="t")).collect(sort=True)
     assert 0 < first.height < whole.height
     assert whole.sort(whole.columns).equals(wanted)
+
+
+def test_columns_that_nobody_reads_are_not_sent(spark_cluster: sq.Cluster, tmp_path: Path) -> None:
+    rows = pl.select(t=pl.int_range(60)).with_columns(k=sq.col("t") % 4, unread=pl.lit("a"), kept=sq.col("t") % 3)
+
+    def counts(clicks: ShardedStream) -> ShardedStream:
+        return _windows(clicks.query(lambda s: s.where(sq.col("kept") == 1)))
+
+    frame = spark_cluster.from_frame(rows, start="t")
+    assert counts(frame).to_storage(tmp_path / "state", keep_state=True).rows
+
+    def read(_: int, offset: int | None) -> Iterator[tuple[pl.DataFrame, int]]:
+        if offset is None:
+            yield rows, rows.height
+
+    found: list[pl.DataFrame] = []
+    parts = spark_cluster.stream(sq.partitions(1, read), start="t", schema=rows.schema)
+    counts(parts).start(lambda given, _: found.append(given), checkpoint=tmp_path / "ck", until_now=True).wait()
+    assert pl.concat(found).height == counts(frame).collect().height
 
 
 def test_a_query_goes_on_from_a_run_over_stored_rows(spark_cluster: sq.Cluster, tmp_path: Path) -> None:

@@ -195,7 +195,16 @@ class LiveLeaf(Leaf):
 
     def _keep(self, batch: Batch | None) -> None:
         if batch is not None and len(batch):
-            self._ready.append(batch)
+            self._ready.append(self._wanted(batch))
+
+    def _wanted(self, batch: Batch) -> Batch:
+        """Return rows with the columns that the plan reads: frames have all, and who takes the rows expects these."""
+        names = self._source.schema.names
+        if len(names) == len(batch.columns):
+            return batch
+        rows = batch.with_columns({name: batch.columns[name] for name in names})
+        rows.is_ordered = batch.is_ordered
+        return rows
 
     def _batches(self, portion: Any) -> Iterator[Batch]:
         match portion:
