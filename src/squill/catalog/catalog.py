@@ -164,8 +164,7 @@ class Catalog:
 
     def _one(self, condition: Any) -> Entry | None:
         with self._database.begin() as connection:
-            row = connection.execute(select(datasets).where(condition)).mappings().first()
-            return None if row is None else _entry(row)
+            return _found(connection, condition)
 
     def require(self, name: str, operator: str) -> Entry:
         """Return a dataset by its name, or raise with the names that are near."""
@@ -203,8 +202,8 @@ class Catalog:
         *,
         overwrite: bool = False,
         is_current: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Add a dataset, in the place of one that has its name when that is allowed.
+    ) -> Entry | None:
+        """Add a dataset, in the place of one that has its name when that is allowed; return that one.
 
         `is_current` is asked when no other client can give the name any more. Where it says no, another dataset has
         taken the folder of this one meanwhile, and its client gives it the name, before or after.
@@ -215,13 +214,15 @@ class Catalog:
             try:
                 with self._database.begin() as connection:
                     is_taken = overwrite and _hold(connection, name)
-                    if is_current():
-                        if is_taken:
-                            _delete(connection, name)
-                        _insert(connection, entry, made_by)
+                    if not is_current():
+                        return None
+                    replaced = _found(connection, datasets.c.name == name) if is_taken else None
+                    if is_taken:
+                        _delete(connection, name)
+                    _insert(connection, entry, made_by)
             except IntegrityError:
                 continue  # another client was faster
-            return
+            return replaced
         raise PlanError(f"there is a dataset {name!r} already: another client was faster", "use another name.")
 
     def renew(self, entry: Entry) -> None:
@@ -293,6 +294,11 @@ class Catalog:
     def close(self) -> None:
         """Close the connections."""
         self._database.close()
+
+
+def _found(connection: Connection, condition: Any) -> Entry | None:
+    row = connection.execute(select(datasets).where(condition)).mappings().first()
+    return None if row is None else _entry(row)
 
 
 def _entry(row: Any) -> Entry:

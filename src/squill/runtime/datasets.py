@@ -98,10 +98,13 @@ class Datasets:
             active.ticket.scope.enter_context(active.ticket.left[0])
         return there
 
-    def _name(self, dataset: Dataset, made_by: Lineage, wanted: Wanted) -> None:
-        """Give the dataset its name, unless another client has replaced it already and names what it made."""
+    def _name(self, dataset: Dataset, made_by: Lineage, wanted: Wanted) -> Entry | None:
+        """Give the dataset its name, unless another client has replaced it already and names what it made.
+
+        Returns the dataset that had the name.
+        """
         entry, overwrite = Entry(dataset=dataset, owner=self._owner), _replaces(wanted)
-        self.catalog.put(entry, made_by, overwrite=overwrite, is_current=lambda: _is_in_its_place(dataset))
+        return self.catalog.put(entry, made_by, overwrite=overwrite, is_current=lambda: _is_in_its_place(dataset))
 
     def _version_of(self, wanted: Wanted) -> str | None:
         entry = self.catalog.find(str(wanted.name))
@@ -115,21 +118,25 @@ class Datasets:
     def _made(self, wanted: Wanted, made_by: Lineage | None, active: ActiveRun, ticket: RunTicket) -> Dataset:
         before = self.catalog.find(wanted.name) if wanted.name is not None else None
         interrupts: list[KeyboardInterrupt] = []
+        replaced: list[Entry | None] = []
 
         def announce(dataset: Dataset) -> None:
             if made_by is None:
                 return
             try:
-                self._name(dataset, made_by, wanted)
+                # It need not be the one of before: another client may have given the name since.
+                replaced.append(self._name(dataset, made_by, wanted))
             except KeyboardInterrupt as interrupt:
                 if self._version_of(wanted) != dataset.version:
                     raise
+                replaced.append(before)
                 interrupts.append(interrupt)  # it came when the name was given: the dataset stays
 
         dataset = self._run(wanted, ticket, announce)
         active.rows = dataset.rows
-        if made_by is not None and before is not None and before.dataset.place == MEMORY:
-            self._free(before.dataset)
+        for entry in replaced:
+            if entry is not None and entry.dataset.place == MEMORY:
+                self._free(entry.dataset)
         for interrupt in interrupts:
             raise interrupt
         return dataset

@@ -395,6 +395,21 @@ os._exit(0)
         assert other.datasets() == []
 
 
+def test_rows_that_came_meanwhile_are_freed_when_they_are_replaced(cluster: sq.Cluster) -> None:
+    held = len(memory._held)
+    small = cluster.from_frame({"t": [1, 2], "x": [3, 4]}, start="t")
+
+    def meanwhile(frame: pl.DataFrame) -> pl.DataFrame:
+        small.to_memory("rows", mode="overwrite")
+        return frame.head(1)
+
+    slow = cluster.from_frame({"t": [1], "x": [5]}, start="t", shards=1)
+    slow = slow.query(lambda s: s.map_batches(meanwhile, schema={"x": pl.Int64}))
+    slow.to_memory("rows", mode="overwrite")
+    assert cluster.dataset("rows").collect()["x"].to_list() == [5]
+    assert len(memory._held) == held + 1
+
+
 def test_memory_is_freed_by_remove_overwrite_and_close(tmp_path: Path) -> None:
     held = len(memory._held)
     with sq.local(cores=1, warehouse=tmp_path / "warehouse") as cluster:
