@@ -149,6 +149,15 @@ def test_row_groups_without_a_row_to_keep_are_not_read(tmp_path: Path) -> None:
     assert scan.where(sq.col("k") == "z").collect().is_empty()
 
 
+@pytest.mark.parametrize("names", [("a.b", "a"), ("a", "a.b")])
+def test_a_column_is_not_taken_for_the_field_of_another(tmp_path: Path, names: tuple[str, str]) -> None:
+    frame = pl.DataFrame({"a.b": [1, 2, 3], "a": [{"b": 100}, {"b": 200}, {"b": 300}]})
+    frame.select(names).write_parquet(tmp_path / "0.parquet", row_group_size=1)
+    (part,) = file_parts(sq.scan(tmp_path).where(sq.col("a.b") == 2), 1)
+    assert part.parts is not None
+    assert [(item.first, item.size) for item in part.parts] == [(1, 1)]
+
+
 def test_parts_weigh_what_is_read_of_them(tmp_path: Path) -> None:
     texts = ["".join(chr(97 + (n * m) % 26) for m in range(99)) for n in range(1_000)]
     pl.DataFrame({"t": [0] * 4, "s": ["x"] * 4}).write_parquet(tmp_path / "0.parquet")
