@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
+from typing import Any
 
 import polars as pl
 import pytest
@@ -19,6 +23,27 @@ from tests.small_batches import tiny_batches
 Frame = st.lists(
     st.tuples(st.integers(0, 30), st.sampled_from("abcd"), st.integers(-5, 5)), min_size=0, max_size=40
 ).map(lambda rows: pl.DataFrame(rows, schema={"t": pl.Int64(), "k": pl.String(), "x": pl.Int64()}, orient="row"))
+
+NIGHT = dt.datetime(2024, 10, 26, 23, 30, tzinfo=dt.UTC)
+"""In which summer time ends."""
+KEYS: dict[str, tuple[pl.DataType, list[Any]]] = {
+    "text": (pl.String(), ["", "é", "a\0b", "x" * 40]),
+    "floats": (pl.Float64(), [0.0, -0.0, math.nan, -math.inf]),
+    "bytes": (pl.Binary(), [b"", b"\0", b"\xff", b"a"]),
+    "times": (pl.Datetime("ns", "Europe/Zurich"), [NIGHT + dt.timedelta(hours=hour) for hour in range(4)]),
+    "decimals": (pl.Decimal(38, 2), [Decimal(10**20), Decimal("-0.01"), Decimal(0), Decimal(1)]),
+    "names": (pl.Enum(["z", "a", ""]), ["", "a", "z", "a"]),
+    "truth": (pl.Boolean(), [True, False, True, True]),
+}  # fmt: skip
+kinds = st.sampled_from(sorted(KEYS))
+
+
+def with_keys(frame: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """Return the rows with keys of another type in the place of the letters a to d."""
+    dtype, values = KEYS[kind]
+    keys = [values["abcd".index(letter)] for letter in frame["k"]]
+    return frame.with_columns(pl.Series("k", keys, dtype))
+
 
 LAYOUTS = [(1, 1), (1, 3), (2, 2), (3, 1)]
 Sharded = sq.ShardedStream
@@ -78,10 +103,11 @@ def aggregate_of(cluster: sq.Cluster, frame: pl.DataFrame, first: list[str], sec
 
 
 @settings(max_examples=60, deadline=None)
-@given(Frame, st.sampled_from(LAYOUTS), moves, moves, st.booleans())
+@given(Frame, kinds, st.sampled_from(LAYOUTS), moves, moves, st.booleans())
 def test_grouped_aggregates(
-    frame: pl.DataFrame, size: tuple[int, int], first: list[str], second: list[str], early: bool
+    frame: pl.DataFrame, kind: str, size: tuple[int, int], first: list[str], second: list[str], early: bool
 ) -> None:
+    frame = with_keys(frame, kind)
     expected = sq.from_frame(frame, start="t").group_apply("k", counted).collect()
     with sq.local(cores=size[1], machines=size[0]) as cluster:
         assert_same_events(aggregate_of(cluster, frame, first, second, early).collect(), expected)
@@ -114,11 +140,17 @@ def join_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(Frame, Frame, st.sampled_from(LAYOUTS), st.sampled_from(sorted(JOINS)), moves, moves)
+@given(Frame, Frame, kinds, st.sampled_from(LAYOUTS), st.sampled_from(sorted(JOINS)), moves, moves)
 def test_joins(
-    one: pl.DataFrame, other: pl.DataFrame, size: tuple[int, int], how: str, first: list[str], second: list[str]
+    one: pl.DataFrame,
+    other: pl.DataFrame,
+    kind: str,
+    size: tuple[int, int],
+    how: str,
+    first: list[str],
+    second: list[str],
 ) -> None:
-    other = other.rename({"x": "y"})
+    one, other = with_keys(one, kind), with_keys(other, kind).rename({"x": "y"})
     left, right = sq.from_frame(one, start="t"), sq.from_frame(other, start="t")
     expected = left.with_duration(4).join(right.with_duration(9), on="k").collect()
     with sq.local(cores=size[1], machines=size[0]) as cluster:

@@ -20,30 +20,26 @@ __all__ = ["CollectSink", "result_frame"]
 
 
 def result_frame(batch: Batch, node: Node) -> pl.DataFrame:
-    """Return rows as people get them: start, end, then the payload; no times where there are none."""
-    return _frame([batch], node)
+    """Return rows, in any order, as people get them: start, end, then the payload; no times where there are none."""
+    return _frame([batch], node, in_order=False)
 
 
-def _frame(batches: Sequence[Batch], node: Node) -> pl.DataFrame:
+def _frame(batches: Sequence[Batch], node: Node, *, in_order: bool) -> pl.DataFrame:
     columns = [joined([batch.columns[name] for batch in batches]) for name in node.schema]
     if node.time is None or node.properties.per_window:
         return framed(columns)
     time = node.time
-    start = joined([_starts(batch.sync, time) for batch in batches])
-    end = joined([_ends(batch, time) for batch in batches])
+    start = joined([_times("start", batch.sync, time, in_order=in_order) for batch in batches])
+    # Where all lifetimes are equally long, ends are in the order of their starts.
+    end = joined(
+        [_times("end", batch.other, time, in_order=in_order and batch.duration is not None) for batch in batches]
+    )
     return framed([start, end, *columns])
 
 
-def _starts(sync: Int64s, time: TimeType) -> pl.Series:
-    # Starts are in order, so that the first and the last tell whether any of them is infinite.
-    return time_series("start", sync, time, (int(sync[0]), int(sync[-1])) if len(sync) else None)
-
-
-def _ends(batch: Batch, time: TimeType) -> pl.Series:
-    """Return the ends; where all lifetimes are equally long they are in order too."""
-    in_order = batch.duration is not None and len(batch) > 0
-    ends = batch.other
-    return time_series("end", ends, time, (int(ends[0]), int(ends[-1])) if in_order else None)
+def _times(name: str, ticks: Int64s, time: TimeType, *, in_order: bool) -> pl.Series:
+    # In order the first and the last tell whether any of them is infinite.
+    return time_series(name, ticks, time, (int(ticks[0]), int(ticks[-1])) if in_order and len(ticks) else None)
 
 
 MANY_ROWS = 1 << 18
@@ -110,7 +106,7 @@ class CollectSink(Operator):
 
     def frame(self) -> pl.DataFrame:
         """Return the answer, in the pieces that the rows are kept in."""
-        return _frame(self.pieces() or [Batch.empty(dict(self.node.schema))], self.node)
+        return _frame(self.pieces() or [Batch.empty(dict(self.node.schema))], self.node, in_order=True)
 
     def save(self) -> OperatorState:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 
 import polars as pl
@@ -36,7 +37,7 @@ def _line_cuts(path: str, file_format: str, size: int, part_bytes: int) -> list[
     try:
         with open_file(path) as file:
             beginning = file.read(4)
-            if is_compressed(beginning) or beginning.startswith((b"\n", b"\r")):
+            if is_compressed(beginning) or beginning.removeprefix(BOM_UTF8).startswith((b"\n", b"\r")):
                 return []
             if file_format == "csv" and _has_quote(file):
                 return []

@@ -114,7 +114,10 @@ def _read_told(path: str) -> Told:
             metadata = pq.read_metadata(file)
     except read_errors():
         return None
-    return metadata, {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+    leaves = [metadata.schema.column(place) for place in range(metadata.num_columns)]
+    # A column called "a.b" comes last: it has the path of the field b of a column a.
+    in_order = sorted(range(len(leaves)), key=lambda place: leaves[place].name == leaves[place].path)
+    return metadata, {leaves[place].path: place for place in in_order}
 
 
 _told_by = KeptByFile(_read_told, KEPT_BYTES, _bytes_told)

@@ -19,6 +19,7 @@ from squill.engine.row_groups import RowGroups, joined_groups, row_groups
 from squill.plan.build.files import unreadable
 from squill.plan.build.folder_columns import file_rows, paths_to_read
 from squill.plan.build.locations import file_size, read_errors
+from squill.plan.layout import Layout
 from squill.plan.nodes import FilePart, FileSource
 from squill.runtime.hosts import Nearby, dealt_by_host
 from squill.runtime.packed_keys import check_packed_files
@@ -44,9 +45,10 @@ Weighed = tuple[FilePart, int]
 
 
 def split_files(
-    source: FileSource, shards: int, nearby: Nearby | None = None, machines: int = 1
+    source: FileSource, shards: int, nearby: Nearby | None = None, cores: int | None = None
 ) -> list[list[FilePart]]:
-    """Return the parts of each shard; the `machines` that they are on, as many on each, do not wait for each other."""
+    """Return the parts of each shard; machines of so many `cores`, if told, do not wait for each other."""
+    layout = Layout(shards=shards, cores=cores or shards)
     if source.promises.packed:
         whole = _whole_files(source, shards)
         check_packed_files(source, [[part.path for part in parts] for parts in whole])
@@ -58,38 +60,38 @@ def split_files(
         parts.sort(key=lambda item: item[0].low)
     if shards > 1:
         check_sorted_files(source, [part for part, _ in parts])
-    chosen = _chosen(source, parts, shards, nearby, machines)
+    chosen = _chosen(source, parts, layout, nearby)
     found = [[parts[number][0] for number in numbers] for numbers in chosen]
-    has_neighbours = source.lifetime is None or machines > 1
+    has_neighbours = source.lifetime is None or layout.machines > 1
     return [_joined(mine) for mine in found] if has_neighbours and source.format == "parquet" else found
 
 
-def _chosen(
-    source: FileSource, parts: Sequence[Weighed], shards: int, nearby: Nearby | None, machines: int
-) -> list[list[int]]:
+def _chosen(source: FileSource, parts: Sequence[Weighed], layout: Layout, nearby: Nearby | None) -> list[list[int]]:
     """Return which parts each shard gets."""
     sizes = [size for _, size in parts]
     if source.lifetime is None:
-        return neighbours(sizes, shards)
+        return neighbours(sizes, layout.shards)
     hosts = [nearby.hosts_of(part.path) for part, _ in parts] if nearby is not None else []
     if nearby is not None and any(hosts):
         return dealt_by_host(sizes, hosts, nearby.layout)
-    return dealt(sizes, shards) if machines == 1 else _dealt_to_machines(sizes, machines, shards // machines)
+    return dealt(sizes, layout.shards) if layout.machines == 1 else _dealt_to_machines(sizes, layout)
 
 
-def _dealt_to_machines(sizes: Sequence[int], machines: int, cores: int) -> list[list[int]]:
+def _dealt_to_machines(sizes: Sequence[int], layout: Layout) -> list[list[int]]:
     """Return which items each shard gets: neighbours go to a machine, which deals them out to its shards.
 
     Examples
     --------
-    >>> _dealt_to_machines([1] * 16, 2, 1)
+    >>> _dealt_to_machines([1] * 16, Layout(shards=2))
     [[0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15]]
     """
-    stretches = neighbours(sizes, TURNS * machines)
+    stretches = neighbours(sizes, TURNS * layout.shards)
     chosen: list[list[int]] = []
-    for machine in range(machines):
-        mine = [number for stretch in stretches[machine::machines] for number in stretch]
-        chosen += [[mine[at] for at in places] for places in dealt([sizes[number] for number in mine], cores)]
+    for machine in range(layout.machines):
+        shards = layout.shards_of(machine)  # the last machine may have fewer
+        turns = (stretches[turn * layout.shards + shard] for turn in range(TURNS) for shard in shards)
+        mine = [number for stretch in turns for number in stretch]
+        chosen += [[mine[at] for at in places] for places in dealt([sizes[number] for number in mine], len(shards))]
     return chosen
 
 

@@ -43,10 +43,10 @@ BLOCK_ROWS = 524_288
 """A block of a frame has at most so many rows; more only where equal keys must stay together."""
 
 
-def splits_of(source: Source, shards: int, nearby: Nearby | None = None, machines: int = 1) -> list[Source]:
+def splits_of(source: Source, shards: int, nearby: Nearby | None = None, cores: int | None = None) -> list[Source]:
     """Return the parts of a stored source, one per shard; some may be empty. Machines read what is `nearby`.
 
-    Shards wait for each other, unless they are on several `machines` that do not.
+    Shards wait for each other; if `cores` are told, only those of a machine, which has so many.
     """
     if isinstance(source, LiveSource):
         raise PlanError(
@@ -65,7 +65,7 @@ def splits_of(source: Source, shards: int, nearby: Nearby | None = None, machine
         parts_of = [list(map(FilePart, paths)) for paths in paths_of]
         return [_part_of_files(source, parts, nearby) for parts in parts_of]
     if isinstance(source, FileSource):
-        return [_part_of_files(source, parts, nearby) for parts in split_files(source, shards, nearby, machines)]
+        return [_part_of_files(source, parts, nearby) for parts in split_files(source, shards, nearby, cores)]
     if isinstance(source, ProgressSource):
         return split_progress(source, _ranges_of_frame, shards)
     if isinstance(source, EventsSource) and shards == 1:
@@ -80,11 +80,11 @@ def splits_of_fragment(
 
     `machines_wait` says whether shards of one wait for what those of another send.
     """
-    machines = 1 if machines_wait else fragment.layout.machines
+    cores = None if machines_wait else fragment.layout.cores
     nearby = None if hosts_of is None else Nearby(layout=fragment.layout, hosts_of=hosts_of)
     for leaf, source in enumerate(sources_of(fragment.root)):
         if not isinstance(source, ShardInput):
-            yield (fragment.number, leaf), splits_of(source, fragment.layout.shards, nearby, machines)
+            yield (fragment.number, leaf), splits_of(source, fragment.layout.shards, nearby, cores)
 
 
 def without_rows(source: Source) -> Source:

@@ -53,6 +53,18 @@ def test_a_result_that_its_time_type_cannot_hold_is_an_error() -> None:
         sq.from_frame(frame, start="t").with_duration(10).collect()
 
 
+@pytest.mark.parametrize("dtype", [pl.Date, pl.Datetime("us")])
+def test_a_start_without_a_beginning_is_null_wherever_it_stands(tmp_path: Path, dtype: pl.DataType) -> None:
+    times = pl.Series("t", [1, 10], pl.Int32).cast(pl.Date).cast(dtype)
+    left = sq.from_frame(pl.DataFrame([times, pl.Series("k", [9, 1])]), start="t").with_duration("1d")
+    query = left.join(sq.from_frame({"k": [1]}), on="k", how="full")
+    query.to_parquet(tmp_path / "rows.parquet")
+    written = pl.read_parquet(tmp_path / "rows.parquet")
+    # Rows stand as they have ended.
+    assert [value is None for value in written["start"]] == [False, False, True, False]
+    assert written.sort("k", "start").equals(query.collect().sort("k", "start"))
+
+
 @pytest.mark.parametrize("kind", ["to_parquet", "to_ipc"])
 def test_every_type_survives_a_file(tmp_path: Path, kind: str) -> None:
     frame = pl.DataFrame({

@@ -40,10 +40,10 @@ def test_each_range_of_a_csv_file_has_the_columns_of_its_first_line(tmp_path: Pa
     assert rows == [[], [{"x": 1, "t": 2}], [{"x": 3, "t": 4}]]
 
 
-@pytest.mark.parametrize("text", ['t,x\n1,"2"\n3,4\n', "\nt,x\n1,2\n3,4\n"])
+@pytest.mark.parametrize("text", ['t,x\n1,"2"\n3,4\n', "\nt,x\n1,2\n3,4\n", "\ufeff\nt,x\n1,2\n3,4\n"])
 def test_csv_files_that_cannot_be_cut_safely_are_one_part(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.csv"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     assert ranges(path, "csv", 4) == [(0, None)]
 
 

@@ -100,16 +100,26 @@ def test_machines_that_do_not_wait_get_neighbouring_row_groups_as_one(tmp_path: 
         times = pl.DataFrame({"t": range(32 * number, 32 * (number + 1))})
         times.write_parquet(tmp_path / f"{number}.parquet", row_group_size=1)
     (source,) = sources_of(rewrite(sq.scan(tmp_path, start="t").plan))
-    found = [part for part in splits_of(source, 4, machines=2) if isinstance(part, FileSource)]
+    found = [part for part in splits_of(source, 4, cores=2) if isinstance(part, FileSource)]
     first, second, *_ = [starts_of(part) for part in found]
     assert sorted(first + second) == [t for begin in (0, 16, 32, 48) for t in range(begin, begin + 8)]
     assert abs(len(first) - len(second)) <= 8
     assert sorted(t for part in found for t in starts_of(part)) == list(range(64))
-    (alone, _) = [part for part in splits_of(source, 2, machines=2) if isinstance(part, FileSource)]
+    (alone, _) = [part for part in splits_of(source, 2, cores=1) if isinstance(part, FileSource)]
     assert alone.parts is not None
     assert [(Path(part.path).name, part.first, part.size, part.low) for part in alone.parts] == [
         ("0.parquet", 0, 8, 0), ("0.parquet", 16, 8, 16), ("1.parquet", 0, 8, 32), ("1.parquet", 16, 8, 48),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shards", "cores"), [(3, 2), (5, 3), (9, 4), (2, 3)])
+def test_machines_of_which_the_last_has_fewer_shards_read_all_rows(tmp_path: Path, shards: int, cores: int) -> None:
+    pl.DataFrame({"t": range(72)}).write_parquet(tmp_path / "0.parquet", row_group_size=1)
+    (source,) = sources_of(rewrite(sq.scan(tmp_path, start="t").plan))
+    found = [starts_of(part) for part in splits_of(source, shards, cores=cores) if isinstance(part, FileSource)]
+    assert len(found) == shards
+    assert sorted(t for part in found for t in part) == list(range(72))
+    assert max(map(len, found)) <= 2 * min(map(len, found))
 
 
 def test_rows_without_times_are_read_in_one_piece_of_each_file(tmp_path: Path) -> None:
@@ -137,6 +147,15 @@ def test_row_groups_without_a_row_to_keep_are_not_read(tmp_path: Path) -> None:
     assert groups(sq.col("x") > 5) == [0, 1, 2]  # a float may be NaN, of which statistics say nothing
     assert file_parts(scan.where(sq.col("k") == "z"), 2)[0].parts == ()
     assert scan.where(sq.col("k") == "z").collect().is_empty()
+
+
+@pytest.mark.parametrize("names", [("a.b", "a"), ("a", "a.b")])
+def test_a_column_is_not_taken_for_the_field_of_another(tmp_path: Path, names: tuple[str, str]) -> None:
+    frame = pl.DataFrame({"a.b": [1, 2, 3], "a": [{"b": 100}, {"b": 200}, {"b": 300}]})
+    frame.select(names).write_parquet(tmp_path / "0.parquet", row_group_size=1)
+    (part,) = file_parts(sq.scan(tmp_path).where(sq.col("a.b") == 2), 1)
+    assert part.parts is not None
+    assert [(item.first, item.size) for item in part.parts] == [(1, 1)]
 
 
 def test_parts_weigh_what_is_read_of_them(tmp_path: Path) -> None:

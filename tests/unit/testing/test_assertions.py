@@ -76,3 +76,14 @@ def test_random_streams_of_every_kind(kind: str) -> None:
 def test_rows_become_a_stream_and_back() -> None:
     rows = [Row(1, 5, {"x": 1.5}), Row(2, INFINITY, {"x": None})]
     assert reference.run(from_rows(rows, {"x": pl.Float64})) == rows
+
+
+def test_the_hour_that_a_clock_shows_twice_is_two_hours() -> None:
+    times = pl.Series("x", [0, 3_600_000_000], pl.Int64) + 1_729_989_000_000_000
+    frame = pl.DataFrame([pl.Series("t", [1, 1]), times.cast(pl.Datetime("us", "Europe/Zurich"))])
+    stream = sq.from_frame(frame, start="t")
+    assert [str(value)[:16] for value in frame["x"].to_list()] == ["2024-10-27 02:30"] * 2
+    assert_same_events(reference.frame(stream.distinct().aggregate(n=sq.count_distinct("x"))), [Row(1, 2, {"n": 2})])
+    assert_same_events(reference.frame(stream.aggregate(x=sq.max("x"))), [Row(1, 2, {"x": frame["x"][1]})])
+    with pytest.raises(AssertionError):
+        assert_same_events(stream, [Row(1, 2, {"x": frame["x"][0]})] * 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -82,9 +83,14 @@ def lasting(start: int, length: int, what: str) -> int:
 
 
 def identity(value: Any) -> Any:
-    """Return something hashable that is the same for equal values: all NaNs are equal, and 0.0 is −0.0."""
+    """Return something hashable that is the same for equal values: all NaNs are equal, and 0.0 is −0.0.
+
+    Python takes the two times that a clock shows 2:30 in the night when summer time ends for one: UTC tells them apart.
+    """
     if isinstance(value, float) and math.isnan(value):
         return NAN
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
     if isinstance(value, (list, tuple, pl.Series)):
         return tuple(identity(item) for item in value)
     if isinstance(value, dict):
@@ -120,7 +126,7 @@ def order_key(value: Any, dtype: pl.DataType) -> tuple[Any, ...]:
         return (1, tuple(tuple(map(order_key, entry, kinds)) for entry in value.items()))
     if isinstance(dtype, pl.Enum):
         return (1, dtype.categories.to_list().index(value))
-    return (1, value)
+    return (1, identity(value))
 
 
 def _instance(dtype: PolarsDataType) -> pl.DataType:
