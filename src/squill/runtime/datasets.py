@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from squill.catalog.catalog import Catalog, Entry, Lineage, check_name
@@ -28,7 +27,7 @@ from squill.runtime.runs import ActiveRun, Runs
 from squill.runtime.staging import check_mode, remove_left_by
 from squill.runtime.store import Wanted, store
 from squill.runtime.ticket import RunTicket
-from squill.wording import shortened
+from squill.wording import near_names, shortened
 
 __all__ = ["Datasets"]
 
@@ -170,7 +169,7 @@ class Datasets:
             raise PlanError(f"search: {shortened(text)} is no text", "give a part of a name.")
         found = self.datasets()
         holding = [dataset for dataset in found if text.casefold() in str(dataset.name).casefold()]
-        near = get_close_matches(text, [str(dataset.name) for dataset in found], n=5, cutoff=0.5)
+        near = near_names(text, [str(dataset.name) for dataset in found], most=5)
         return holding or [dataset for dataset in found if dataset.name in near]
 
     def source(self, name: str) -> Node:
