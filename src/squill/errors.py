@@ -33,10 +33,9 @@ constructor arguments are kept raw, so that errors survive pickling between proc
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
-from squill.wording import shortened
+from squill.wording import near_names, shortened
 
 __all__ = [
     "BudgetExceededError",
@@ -97,7 +96,7 @@ class ColumnNotFoundError(PlanError, KeyError):
 
     def __init__(self, operator: str, column: str, columns: Iterable[str], *, has_time: bool = False) -> None:
         present = tuple(columns)
-        near = difflib.get_close_matches(column, present, n=3, cutoff=0.5)
+        near = near_names(column, present)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "check the name, or add the column before."
         if has_time and not near:
             hint += " The time is sq.start(), or stays a column too where it is read with keep_time=True."
@@ -111,7 +110,7 @@ class DatasetNotFoundError(PlanError, KeyError):
 
     def __init__(self, operator: str, name: str, names: Iterable[str]) -> None:
         present = tuple(names)
-        near = difflib.get_close_matches(str(name), present, n=3, cutoff=0.5)
+        near = near_names(str(name), present)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "cluster.datasets() lists them all."
         shown = ", ".join(present[:LISTED_NAMES]) + (", …" if len(present) > LISTED_NAMES else "")
         super().__init__(
@@ -125,7 +124,7 @@ class RunNotFoundError(PlanError, KeyError):
 
     def __init__(self, operator: str, run_id: str, ids: Iterable[str]) -> None:
         present = tuple(ids)
-        near = difflib.get_close_matches(str(run_id), present, n=3, cutoff=0.5)
+        near = near_names(str(run_id), present)
         listed = "say where it was: folder=, warehouse= or catalog= as sq.spark had them; cluster.runs() lists runs."
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else listed
         shown = ", ".join(present[:LISTED_NAMES]) + (", …" if len(present) > LISTED_NAMES else "")

@@ -374,11 +374,11 @@ class ShardedStream:
         self,
         path: str | os.PathLike[str],
         name: str | None = None,
-        format: str = "parquet",  # noqa: A002  (the public name)
+        progress: Assignment | None = None,
         *,
+        format: str = "parquet",  # noqa: A002  (the public name)
         mode: str = "error",
         keep_state: bool = False,
-        progress: Assignment | None = None,
     ) -> Dataset:
         """Run the plan and write the answer to a folder, a file per shard, visible all at once when it is whole.
 

@@ -426,7 +426,9 @@ class Stream(StreamActions):
 
     def _other(self, other: object, operator: str) -> Node:
         if not isinstance(other, Stream):
-            raise PlanError(f"{operator}: {kind_of(other)} is not a Stream", "wrap it with sq.from_frame(…).")
+            is_sharded = hasattr(other, "query")
+            hint = "give it to query: query(other, lambda l, r: …)." if is_sharded else "wrap it with sq.from_frame(…)."
+            raise PlanError(f"{operator}: {kind_of(other)} is not a Stream", hint)
         if other._group is not self._group:
             raise PlanError(f"{operator}: the other stream comes from outside this group", "use the argument only.")
         return other._node

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterable
+from difflib import get_close_matches
 
-__all__ = ["articled", "kind_of", "shortened"]
+__all__ = ["articled", "kind_of", "near_names", "shortened"]
 
 LONGEST = 300
 """Characters of a value in a message; a path is shown whole, a table is not."""
@@ -19,6 +21,21 @@ def articled(noun: str) -> str:
     ('a frame', 'an events source')
     """
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def near_names(name: str, names: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names that this one may have been meant to be, the nearest first, written in whatever case.
+
+    Examples
+    --------
+    >>> near_names("CLICK", ["costs", "clicks", "Clicks"])
+    ['clicks', 'Clicks']
+    """
+    written: dict[str, list[str]] = {}
+    for one in names:
+        written.setdefault(one.casefold(), []).append(one)
+    near = get_close_matches(name.casefold(), written, n=most, cutoff=0.5)
+    return [one for found in near for one in written[found]][:most]
 
 
 def kind_of(value: object) -> str:

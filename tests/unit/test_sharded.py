@@ -48,6 +48,10 @@ REFUSED: dict[str, tuple[Wrong, str]] = {
         lambda s: s.rekey(m=pl.lit(None, pl.Map(pl.String, pl.Int64))),
         r"rekey: the key 'm' is Map\(String, Int64\)\nHint: keys may be integers",
     ),
+    "another sharded stream inside": (
+        lambda s: s.query(lambda a: a.union(cast(Any, s))),
+        r"union: a ShardedStream is not a Stream\nHint: give it to query: query\(other, lambda l, r: …\).",
+    ),
     "not a function": (lambda s: s.query(cast(Any, 3)), r"query: it takes a function, .*; found \(3,\)"),
     "wrong scope": (lambda s: s.reshard(scope="here"), "reshard: scope is 'here'"),
     "wrong channel": (lambda s: s.reshard(channel="pigeon"), "reshard: channel is 'pigeon'"),

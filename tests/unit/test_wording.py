@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.wording import LONGEST, shortened
+from squill.errors import DatasetNotFoundError
+from squill.wording import LONGEST, near_names, shortened
 
 
 class Broken:
@@ -43,3 +44,16 @@ def test_nothing_is_longer_than_a_few_lines() -> None:
 
 def test_a_number_that_python_does_not_write_is_told_by_its_size() -> None:
     assert shortened(10**5000) == "an int of 16610 bits"
+
+
+def test_names_in_another_case_are_near() -> None:
+    assert near_names("MY DATA", ["my data", "costs"]) == ["my data"]
+    assert near_names("clicks", ["Clicks", "CLICKS", "clicked", "click"], most=2) == ["Clicks", "CLICKS"]
+
+
+def test_an_unknown_dataset_lists_one_of_another_case() -> None:
+    with sq.local(cores=1) as cluster:
+        cluster.from_frame({"x": [1]}).to_memory("my data")
+        with pytest.raises(DatasetNotFoundError, match="did you mean 'my data'"):
+            cluster.dataset("MY DATA")
+        assert [dataset.name for dataset in cluster.search("mYdAtA")] == ["my data"]

@@ -13,9 +13,10 @@ import polars as pl
 from squill.engine.arithmetic import Arithmetic
 from squill.engine.batch import Batch
 from squill.engine.columns import framed, series_from, values_of
+from squill.engine.failing_row import first_failing
 from squill.engine.kernels.lifetimes import bounds
 from squill.errors import InputError, TimeOverflowError
-from squill.plan.expressions import END, START, Expression
+from squill.plan.expressions import END, START, TIME_NAMES, Expression
 from squill.time import INFINITY, MINUS_INFINITY, TimeType
 
 __all__ = ["Evaluator", "time_series"]
@@ -109,14 +110,26 @@ class Evaluator:
     def _by_query(self, batch: Batch) -> list[pl.Series]:
         frame = self._frame(batch)
         try:
-            result = frame.select(*self._exprs) if not self._needs_length else frame.select("rows", *self._exprs)
+            result = self._select(frame)
         except pl.exceptions.PolarsError as error:
-            first_line = str(error).splitlines()[0].replace(START, "start()").replace(END, "end()")
-            raise InputError(
-                f"{self._operator}: the expressions failed on {len(batch)} rows: {first_line}",
-                "check the values; .cast(…, strict=False) gives null instead of an error.",
-            ) from error
+            raise self._failed(batch, frame, error) from error
         return result.get_columns()[-len(self._exprs) :]
+
+    def _select(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.select(*self._exprs) if not self._needs_length else frame.select("rows", *self._exprs)
+
+    def _failed(self, batch: Batch, frame: pl.DataFrame, error: Exception) -> InputError:
+        found = first_failing(frame, self._select)
+        what, place = str(error).splitlines()[0], f" on {len(batch)} rows"
+        if found is not None:
+            row, what = found
+            shown = {name: series[row] for name, series in batch.columns.items()}
+            times = {f"{TIME_NAMES[name]}()": frame[name][row] for name in (START, END) if name in frame.columns}
+            place = f" for the row {shown | times}"
+        return InputError(
+            f"{self._operator}: the expressions failed{place}: {what.replace(START, 'start()').replace(END, 'end()')}",
+            "check the values; .cast(…, strict=False) gives null instead of an error.",
+        )
 
     def _frame(self, batch: Batch) -> pl.DataFrame:
         columns = [batch.columns[name] for name in self._roots]

@@ -12,11 +12,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, reduce
 from itertools import accumulate
+from typing import Any
 
 import polars as pl
 
 from squill.engine import time_sorter
 from squill.engine.batch import Batch
+from squill.engine.failing_row import first_failing
 from squill.engine.file_ranges import arrow_frames, lines
 from squill.engine.ingress import Arrival, RowReader, cut
 from squill.engine.row_groups import RowGroups, joined_groups, row_groups
@@ -256,23 +258,28 @@ def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
 
 
 def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
-    if source.predicate is not None and _readable(source, piece):
-        place = _shown_place(source, piece)
+    if source.predicate is not None and (failed := _failed_at(source, piece)) is not None:
+        place, row = _shown_place(source, piece), "" if not failed else f", for the row {failed}"
         return InputError(
-            f"where: the condition {source.predicate} failed on the rows of {place!r}: {first_line(error)}",
+            f"where: the condition {source.predicate} failed on the rows of {place!r}: {first_line(error)}{row}",
             "check the values; .cast(…, strict=False) gives null instead of an error.",
         )
     changed = changed_type(source.file_columns, piece.path, source.format)
     return unreadable(piece.path, source.format, error) if changed is None else changed
 
 
-def _readable(source: FileSource, piece: FilePart) -> bool:
+def _failed_at(source: FileSource, piece: FilePart) -> dict[str, Any] | None:
+    """Return the row at which the filter fails, empty when none fails by itself; None when rows cannot be read."""
+    assert source.predicate is not None
+    condition = source.predicate.expr
     try:
-        for _ in file_rows(source, piece.path).collect_batches(chunk_size=CHUNK_ROWS):
-            pass
+        for frame in file_rows(source, piece.path).collect_batches(chunk_size=CHUNK_ROWS):
+            found = first_failing(frame, lambda rows: rows.filter(condition))
+            if found is not None:
+                return frame.row(found[0], named=True)
     except read_errors():
-        return False
-    return True
+        return None
+    return {}
 
 
 def _columns(frame: pl.DataFrame) -> dict[str, pl.Series]:

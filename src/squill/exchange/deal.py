@@ -8,12 +8,13 @@ processes must agree on, are always plain. An even deal has more buckets and kno
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Deal", "bucket_count", "even_deal", "plain_deal"]
+__all__ = ["Deal", "bucket_count", "even_deal", "plain_deal", "weights_of"]
 
 Deal = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float64]
@@ -29,6 +30,26 @@ def bucket_count(shards: int) -> int:
 
 def plain_deal(shards: int) -> Deal:
     return np.arange(shards, dtype=np.int32)
+
+
+def weights_of(samples: Sequence[Weights]) -> Weights:
+    """Return what buckets weigh by the rows that samples from several places have of them.
+
+    Of rows that lie together by key each sample sees a few keys, and none of those in between. So a bucket is known
+    when two samples have it, and the rows of all others are taken to be spread over these alike.
+
+    Examples
+    --------
+    >>> weights_of([np.array([6, 2, 0, 0]), np.array([7, 0, 1, 0])]).tolist()
+    [13.0, 1.0, 1.0, 1.0]
+    >>> weights_of([np.array([8, 0, 0, 0]), np.array([0, 8, 0, 0])]).tolist()
+    [4.0, 4.0, 4.0, 4.0]
+    """
+    seen: Weights = np.sum(samples, axis=0, dtype=np.float64)
+    unsure = np.count_nonzero(samples, axis=0) < min(2, len(samples))
+    if unsure.any():
+        seen[unsure] = np.mean(seen[unsure])
+    return seen
 
 
 def even_deal(weights: npt.NDArray[Any], shards: int) -> Deal:

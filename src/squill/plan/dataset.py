@@ -27,7 +27,8 @@ from squill.plan.schema import TIME_COLUMNS, Schema
 from squill.time import TimeType
 
 __all__ = [
-    "MANIFEST", "MEMORY", "STATE", "STORAGE", "Dataset", "ShardFile", "find_dataset", "read_dataset", "stored_sources",
+    "MANIFEST", "MEMORY", "STATE", "STORAGE", "Dataset", "ShardFile", "find_dataset", "is_damaged", "read_dataset",
+    "stored_sources",
 ]  # fmt: skip
 
 MANIFEST = "_squill/manifest.json"
@@ -237,6 +238,17 @@ def read_dataset(folder: Path) -> Dataset:
             f"the manifest of the dataset {str(folder)!r} cannot be read: {type(error).__name__}: {error}",
             "remove the folder, or write the dataset again.",
         ) from error
+
+
+def is_damaged(folder: str | os.PathLike[str]) -> bool:
+    """Whether the manifest of a folder was cut short, or is none; that of a later version of Squill is whole."""
+    try:
+        json.loads((Path(folder) / MANIFEST).read_bytes())
+    except OSError:
+        return False
+    except ValueError:
+        return True
+    return False
 
 
 def stored_sources(root: Node) -> list[FileSource | FrameSource]:

@@ -61,6 +61,8 @@ def local_text(text: str) -> str | None:
 def path_text(given: object, operator: str, hint: str = FOLDER_HINT, error: type[SquillError] = PlanError) -> str:
     """Return a path or an address as text, or raise for what can be none; nothing need be there.
 
+    As in a shell ``~`` is the home folder. It is here that it becomes one: tasks on other hosts have other homes.
+
     Examples
     --------
     >>> path_text(Path("out"), "to_storage")
@@ -69,6 +71,8 @@ def path_text(given: object, operator: str, hint: str = FOLDER_HINT, error: type
     if not isinstance(given, (str, os.PathLike)):
         raise error(f"{operator}: {shortened(given)} is no path", hint)
     text = os.fsdecode(given)
+    if text == "~" or text.startswith("~/"):
+        text = str(Path(text).expanduser()) + "/" * text.endswith("/")
     if not text:
         raise error(f"{operator}: the path is empty", "give '.' for the folder that you are in.")
     local = local_text(text)

@@ -6,15 +6,14 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from squill.catalog.catalog import Catalog, Entry, Lineage, check_name
 from squill.errors import ClusterError, DatasetNotFoundError, PlanError, SourceReadError
 from squill.plan.build.sources import held_source, stored_as, stored_source
-from squill.plan.dataset import MANIFEST, MEMORY, Dataset, find_dataset, stored_sources
+from squill.plan.dataset import MANIFEST, MEMORY, Dataset, find_dataset, is_damaged, stored_sources
 from squill.plan.fragments import explain_fragments, fragments_of
 from squill.plan.node import Node, walk
 from squill.plan.nodes import FileSource, FrameSource, Stored
@@ -28,7 +27,7 @@ from squill.runtime.runs import ActiveRun, Runs
 from squill.runtime.staging import check_mode, remove_left_by
 from squill.runtime.store import Wanted, store
 from squill.runtime.ticket import RunTicket
-from squill.wording import shortened
+from squill.wording import near_names, shortened
 
 __all__ = ["Datasets"]
 
@@ -177,7 +176,7 @@ class Datasets:
             raise PlanError(f"search: {shortened(text)} is no text", "give a part of a name.")
         found = self.datasets()
         holding = [dataset for dataset in found if text.casefold() in str(dataset.name).casefold()]
-        near = get_close_matches(text, [str(dataset.name) for dataset in found], n=5, cutoff=0.5)
+        near = near_names(text, [str(dataset.name) for dataset in found], most=5)
         return holding or [dataset for dataset in found if dataset.name in near]
 
     def source(self, name: str) -> Node:
@@ -196,6 +195,8 @@ class Datasets:
         dataset = entry.dataset
         if dataset.format == FRAME:
             return dataset if held_for(dataset.version, self._runtime) is not None else self._again(entry)
+        if _is_cut_short(dataset.path, dataset.paths):
+            return self._again(entry)
         there = find_dataset(dataset.path)
         if there is not None and there.version != dataset.version:
             replaced = self._named_anew(str(dataset.name)) if there.name == dataset.name else None
@@ -345,7 +346,7 @@ class Datasets:
             self._held.pop(dataset.version, None)
             return
         folder = Path(dataset.path)
-        there = find_dataset(folder)
+        there = dataset if _is_cut_short(folder, dataset.paths) else find_dataset(folder)
         if there is not None and there.version == dataset.version:
             # Out of sight first: nobody is to see half of it.
             hidden = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:12]}.removed")
@@ -370,8 +371,15 @@ def _is_in_its_place(dataset: Dataset) -> bool:
     return dataset.place == MEMORY or (there is not None and there.version == dataset.version)
 
 
+def _is_cut_short(folder: str | os.PathLike[str], files: Sequence[str]) -> bool:
+    """Whether a manifest can be read no more beside files of these names, whose version tells whose it was."""
+    return is_damaged(folder) and any(Path(file).exists() for file in files)
+
+
 def _is_whole(source: FileSource, stored: Stored) -> bool:
     """Whether the files are there, and as long as the manifest says, where it is still theirs."""
+    if _is_cut_short(stored.folder, source.paths):
+        return False
     there = find_dataset(stored.folder)
     if there is not None and there.version == stored.version:
         return not there.lost()

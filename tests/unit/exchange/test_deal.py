@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from squill.exchange.deal import bucket_count, even_deal, plain_deal
+from squill.exchange.deal import bucket_count, even_deal, plain_deal, weights_of
 
 
 @pytest.mark.parametrize("shards", [2, 3, 4, 7, 64, 1_000, 5_000])
@@ -41,3 +41,24 @@ def test_buckets_of_which_nothing_is_known_go_to_all() -> None:
     weights = np.zeros(1_024)
     weights[:2] = 500
     assert np.bincount(even_deal(weights, 2)).tolist() == [512, 512]
+
+
+def test_samples_that_agree_are_taken_at_their_word() -> None:
+    samples = np.random.default_rng(1).zipf(1.5, (2, 64))
+    assert np.array_equal(weights_of(list(samples)), samples.sum(axis=0))
+    assert weights_of([np.array([5, 0])]).tolist() == [5, 0], "alone it has nobody to agree with"
+    assert weights_of([np.zeros(4), np.zeros(4)]).tolist() == [0, 0, 0, 0]
+
+
+def test_samples_of_other_keys_leave_each_shard_as_many_buckets() -> None:
+    first, second = np.zeros(1_024), np.zeros(1_024)
+    first[:7], second[7:14] = 1_000, 1_000
+    assert np.bincount(even_deal(weights_of([first, second]), 4)).tolist() == [256] * 4
+
+
+def test_a_bucket_that_two_samples_have_weighs_what_they_have_of_it() -> None:
+    first, second = np.zeros(1_024), np.zeros(1_024)
+    first[[0, 1]], second[[0, 2]] = 500, 500
+    weights = weights_of([first, second])
+    assert weights[0] == 1_000
+    assert weights[1:].tolist() == pytest.approx([1_000 / 1_023] * 1_023)

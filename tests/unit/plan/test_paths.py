@@ -132,3 +132,16 @@ def test_a_dataset_of_no_name_is_neither_made_nor_found(name: str) -> None:
 def test_no_path_at_all_is_refused(taker: str) -> None:
     with pytest.raises((PlanError, CheckpointError), match=r"the path is empty\nHint: give '\.'"):
         TAKERS[taker]("")
+
+
+def test_a_path_may_begin_at_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    with sq.local(cores=1, warehouse="~/house") as cluster:
+        made = cluster.from_frame({"x": [1, 2]}).to_storage("~/out", name="out")
+        assert made.path == str(tmp_path / "home" / "out")
+        for given in ("~/out", "~/out/", Path("~/out"), "~/*/*.parquet", ["~/out"]):
+            assert cluster.scan(given).collect().height == 2
+    assert {path.name for path in tmp_path.glob("home/*")} == {"out", "house"}
+    with pytest.raises(SourceReadError, match="matches no file"):
+        sq.scan("~nobody-of-this-name/out")

@@ -18,6 +18,7 @@ import pytest
 import squill as sq
 from squill.catalog import Catalog
 from squill.errors import ClusterError, DatasetNotFoundError, InputError, PlanError, SourceReadError
+from squill.plan.dataset import MANIFEST
 from squill.runtime import datasets, memory, splits, staging
 from squill.runtime.memory import MemoryFolder, is_alive, new_owner
 
@@ -137,6 +138,37 @@ def test_scan_of_a_named_folder_finds_files_again_that_were_cut_short(
         assert stream.collect(sort=True).equals(expected)
     os.truncate(dataset.paths[0], 0)
     assert cluster.scan(tmp_path / "out").collect(sort=True).equals(expected)
+
+
+def test_a_manifest_that_was_cut_short_is_made_again(cluster: sq.Cluster, tmp_path: Path) -> None:
+    expected = by_key(cluster).collect(sort=True)
+    manifest = tmp_path / "out" / MANIFEST
+    by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    source = cluster.scan(tmp_path / "out")
+    manifest.write_text(manifest.read_text()[:100])
+    assert cluster.dataset("counts").collect(sort=True).equals(expected)
+    manifest.write_text(manifest.read_text()[:100])
+    assert source.collect(sort=True).equals(expected)
+    assert cluster.scan(tmp_path / "out").collect(sort=True).equals(expected)
+    assert [action for action, *_ in actions(cluster)] == ["to_storage", "recompute", "recompute"]
+
+
+def test_a_dataset_whose_manifest_was_cut_short_is_removed(cluster: sq.Cluster, tmp_path: Path) -> None:
+    by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    manifest = tmp_path / "out" / MANIFEST
+    manifest.write_text(manifest.read_text()[:100])
+    cluster.remove("counts")
+    assert cluster.datasets() == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_manifest_cut_short_among_files_of_others_is_left_alone(cluster: sq.Cluster, tmp_path: Path) -> None:
+    by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    cluster.from_frame({"x": [1]}).to_storage(tmp_path / "out", mode="overwrite")
+    (tmp_path / "out" / MANIFEST).write_text("{")
+    with pytest.raises(SourceReadError, match=r"the manifest of the dataset .* cannot be read"):
+        cluster.dataset("counts")
+    assert list((tmp_path / "out").glob("*.parquet"))
 
 
 def test_lost_inputs_of_lost_datasets_are_made_again_first(cluster: sq.Cluster, tmp_path: Path) -> None:

@@ -72,6 +72,20 @@ def test_shards_of_a_skewed_stream_get_about_as_many_rows(cluster: sq.Cluster, t
     assert_same_events(run.frame, expected)
 
 
+@pytest.mark.parametrize("kind", ["frame", "parquet"])
+def test_shards_get_about_as_many_rows_of_a_stream_that_lies_by_key(
+    cluster: sq.Cluster, tmp_path: Path, kind: str
+) -> None:
+    frame = pl.DataFrame({"t": range(300_500), "k": [place // 1_000 for place in range(300_500)]})
+    frame.write_parquet(tmp_path / "a.parquet", row_group_size=50_000)
+    source = (
+        cluster.from_frame(frame, start="t") if kind == "frame" else cluster.scan(tmp_path / "a.parquet", start="t")
+    )
+    shares = [largest_share(source.rekey("k").redistribute(to=shards).run(), 2) for shards in (2, 4)]
+    assert shares[0] < 0.6
+    assert shares[1] < 0.35
+
+
 @pytest.mark.parametrize(("cores", "machines"), [(4, 1), (2, 2), (3, 1)])
 def test_answers_do_not_depend_on_the_deal(cores: int, machines: int) -> None:
     frame = skewed(1)

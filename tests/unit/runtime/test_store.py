@@ -394,3 +394,11 @@ def test_closed_cluster_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="closed"):
         plan.to_storage(tmp_path / "out")
     assert everything_below(tmp_path) == []
+
+
+def test_the_third_argument_is_the_order_of_progress(tmp_path: Path) -> None:
+    with sq.local(cores=1, warehouse=tmp_path / "warehouse") as cluster:
+        rows = cluster.from_frame({"k": [1, 2, 3]})
+        made = rows.to_storage(tmp_path / "out", "out", sq.progress.hashed("k", 2))
+    assert made.name == "out"
+    assert made.progress is not None

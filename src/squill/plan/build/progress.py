@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from squill.plan.nodes.tables import TableSource
 from squill.plan.placement import placement_of
 from squill.plan.rebuild import rebuild
 from squill.plan.routing import HashRouting, RoundRobinRouting
-from squill.wording import articled, shortened
+from squill.wording import articled, near_names, shortened
 
 __all__ = ["ProgressInput", "check_coarsen", "inputs_of", "over_progress", "placed_again"]
 
@@ -117,7 +116,7 @@ def _chosen(named: Mapping[str, Source], given: Any) -> Iterator[tuple[str, Assi
     inputs = ", ".join(named)
     for name, assignment in given.items():
         if name not in named:
-            near = difflib.get_close_matches(str(name), list(named), n=3, cutoff=0.5)
+            near = near_names(str(name), named)
             hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "inputs are named by name=."
             raise PlanError(f"progressive: there is no input {name!r}; the inputs are: {inputs}", hint)
         if not isinstance(assignment, Assignment):

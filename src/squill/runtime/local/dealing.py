@@ -23,7 +23,7 @@ import numpy.typing as npt
 from squill.engine.batch import Batch
 from squill.engine.hashing import hash_columns
 from squill.engine.operator import STARTS, Operator
-from squill.exchange.deal import Deal, bucket_count, even_deal
+from squill.exchange.deal import Deal, bucket_count, even_deal, weights_of
 from squill.plan.fragments import Channel, Fragment, ShardedPlan, sources_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
@@ -121,7 +121,7 @@ class _Look:
         self._parts = parts
         self._samples = [sample for number in range(SAMPLES) if (sample := _sample(parts, number)) is not None]
         self.reads_files = any(isinstance(sample, FileSource) for sample in self._samples)
-        self._sink = _CountSink(self._root, claim)
+        self._counts: list[Counts] = []
         self._looked_at = 0
         self._is_whole = False
 
@@ -130,7 +130,7 @@ class _Look:
         with suppress(Exception):  # the run meets it again, and says where
             for taken, sample in enumerate(self._samples, start=1):
                 self._take(sample)
-                if 0 < self._sink.rows * SAMPLES < FEW_ROWS * taken:
+                if 0 < self._rows * SAMPLES < FEW_ROWS * taken:
                     return
             self._is_whole = True
 
@@ -138,16 +138,21 @@ class _Look:
         (source,) = sources_of(self._root)
         if isinstance(source, FileSource) and isinstance(sample, FileSource):
             sample = replace(sample, read=source.read)
-        work = Work(fragment=self._fragment, shard=0)
-        run_shard(self._root, [BatchInbox(read_split(sample))], self._sink, work)
+        work, sink = Work(fragment=self._fragment, shard=0), _CountSink(self._root, self.claim)
+        run_shard(self._root, [BatchInbox(read_split(sample))], sink, work)
+        self._counts.append(sink.counts)
         self._looked_at += _rows(sample) or 0
+
+    @property
+    def _rows(self) -> float:
+        return float(np.sum(self._counts))
 
     def counts(self) -> Counts | None:
         """Return about how many rows each bucket is going to have; None where too few were seen."""
-        if not self._is_whole or self._sink.rows < FEW_ROWS:
+        if not self._is_whole or self._rows < FEW_ROWS:
             return None
         total = sum(filter(None, map(_rows, self._parts)))
-        return self._sink.counts * (total / self._looked_at if self._looked_at else 1.0)
+        return weights_of(self._counts) * (total / self._looked_at if self._looked_at else 1.0)
 
 
 def _sample(parts: Sequence[Source], number: int) -> Source | None:
@@ -182,13 +187,11 @@ class _CountSink(Operator):
     def __init__(self, node: Node, claim: Claim) -> None:
         super().__init__(node)
         self._keys, layout = claim
-        self.rows = 0
         self.counts: Counts = np.zeros(bucket_count(layout.shards))
 
     def push(self, batch: Batch, port: int = 0) -> None:
         buckets = hash_columns([batch.columns[name] for name in self._keys]) % np.uint64(len(self.counts))
         self.counts += np.bincount(buckets.astype(np.int64), minlength=len(self.counts))
-        self.rows += len(batch)
 
     def advance(self, t: int, port: int = 0) -> None:
         pass
