@@ -14,6 +14,7 @@ from squill.errors import SquillError
 from squill.plan.nodes import Chop
 from squill.stream import Stream
 from squill.testing import assert_same_events, reference
+from tests.dividing import divide_early
 from tests.strategies import AGGREGATES, RELATIONAL_STEPS, STEPS, describe, queries, relations, streams
 
 # What the engine cannot run yet; the lists only get shorter.
@@ -95,6 +96,17 @@ def test_relational_queries_over_more_than_is_held(held: int, monkeypatch: pytes
     """Rows come from what may be larger than memory, and a few bytes are too many to hold."""
     monkeypatch.setattr(relational_aggregate, "_may_outgrow_memory", lambda _: True)
     monkeypatch.setattr(relational_aggregate, "HELD_BYTES", held)
+
+    @settings(thorough, max_examples=60)
+    @given(asked(("group_aggregate", "aggregate", "where", "select"), relations()))
+    def agrees(query: Stream) -> None:
+        assert_engine_agrees(query)
+
+    agrees()
+
+
+def test_relational_queries_whose_groups_are_more_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_early(monkeypatch)
 
     @settings(thorough, max_examples=60)
     @given(asked(("group_aggregate", "aggregate", "where", "select"), relations()))

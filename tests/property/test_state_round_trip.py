@@ -30,8 +30,9 @@ from squill.plan.rewrite import rewrite
 from squill.stream import Stream
 from squill.testing import assert_same_events
 from squill.time import INFINITY
+from tests.dividing import divide_early
 from tests.property.test_engine_equals_reference import ENABLED, HAS_EVENTS_SOURCE, asked, thorough
-from tests.strategies import describe, streams
+from tests.strategies import describe, relations, streams
 
 
 def arrivals_in_order(node: Node, batch_rows: int) -> Iterator[tuple[int, Arrival | None]]:
@@ -120,6 +121,19 @@ def assert_checkpoints_change_nothing(query: Stream) -> None:
 @given(asked(ENABLED, streams(edges=HAS_EVENTS_SOURCE)))
 def test_chains_survive_a_restart_at_every_batch(query: Stream) -> None:
     assert_restarts_change_nothing(query)
+
+
+def test_groups_that_are_more_than_memory_holds_survive_a_restart_at_every_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    divide_early(monkeypatch)
+
+    @settings(thorough, max_examples=40)
+    @given(asked(("group_aggregate", "aggregate", "where"), relations()))
+    def agree(query: Stream) -> None:
+        assert_restarts_change_nothing(query)
+
+    agree()
 
 
 @pytest.mark.parametrize("step", ENABLED)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from squill.stream import Stream
+from tests.dividing import divide_early
 from tests.property.test_engine_equals_reference import assert_engine_agrees, thorough
 from tests.property.test_state_round_trip import assert_restarts_change_nothing
 from tests.strategies_two_inputs import asof_joins, lookups, narrowed, relational_joins
@@ -46,6 +48,18 @@ def test_relational_joins(query: Stream) -> None:
 @given(relational_joins())
 def test_relational_joins_survive_a_restart_at_every_batch(query: Stream) -> None:
     assert_restarts_change_nothing(query)
+
+
+def test_relational_joins_whose_tables_are_more_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_early(monkeypatch)
+
+    @restarts
+    @given(relational_joins())
+    def agree(query: Stream) -> None:
+        assert_engine_agrees(query)
+        assert_restarts_change_nothing(query)
+
+    agree()
 
 
 @thorough

@@ -87,12 +87,8 @@ class Pipeline:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Operators may refer to themselves, so that nobody else's letting go frees what they hold: a join kept 416 MB
-        # until Python came to look for cycles.
         for operator in self.operators:
-            node = operator.node  # by which an error is told where it came from
-            vars(operator).clear()
-            operator.node = node
+            operator.let_go()
 
     def save(self) -> list[object]:
         """Return the state of every operator and the sink, in plan order."""

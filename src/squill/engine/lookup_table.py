@@ -55,6 +55,15 @@ class LookupTable:
         self._held.append(Batch.relational({name: batch.columns[name] for name in self._names}, len(batch)))
         self._rows += len(batch)
 
+    def rows(self) -> Iterator[Batch]:
+        """Yield what was added, with all columns that are needed, and let go of it."""
+        while self._held:
+            codes, batch = self._codes.pop(0), self._held.pop(0)
+            yield Batch.relational({**self._key_columns(codes), **batch.columns}, len(batch))
+
+    def _key_columns(self, codes: Array) -> dict[str, pl.Series]:
+        return self._keys.columns(codes, self._port)
+
     def complete(self) -> None:
         """Put the rows in their places; nothing is added any more."""
         self.is_complete = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from squill.engine.batch import Batch
 from squill.engine.belongs import Belongs
@@ -78,6 +79,13 @@ class PairKeys:
             return None, np.zeros(len(batch), np.int32)
         names = self._names[port]
         return self._table.find_rows([batch.columns[name] for name in names], batch.hash_of(names))
+
+    def columns(self, slots: Array, port: int) -> dict[str, pl.Series]:
+        """Return the keys of slots, as columns of an input, in the types of the left one."""
+        names = self._names[port]
+        if self._table is None:
+            return {}
+        return dict(zip(names, self._table.gather(slots, names), strict=True))
 
     def keep(self, belongs: Sequence[Belongs | None]) -> Array | None:
         """Forget the keys of other shards; return the slots that stay, the i-th of which is slot i from now on.

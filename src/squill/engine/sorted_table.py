@@ -11,7 +11,7 @@ import polars as pl
 
 from squill.engine.aligned import LEFT
 from squill.engine.batch import Batch
-from squill.engine.columns import as_int64, read_only
+from squill.engine.columns import as_int64, read_only, series_from
 from squill.engine.kernels.lookup import find_sorted, group_sorted
 from squill.engine.lookup_table import LookupTable
 from squill.engine.operator import Belongs, OperatorState
@@ -30,11 +30,15 @@ class SortedTable(LookupTable):
         super().__init__(node, port, columns)
         (left,), (right,) = node.matching.left_on, node.matching.right_on
         self._key, self._asked = (left, right) if port == LEFT else (right, left)
+        self._dtype = node.inputs[port].schema[self._key]
         self._distinct = np.empty(0, np.int64)
         self._position = 0
 
     def _codes_of(self, batch: Batch) -> Array:
         return as_int64(batch.columns[self._key])[0]
+
+    def _key_columns(self, codes: Array) -> dict[str, pl.Series]:
+        return {self._key: series_from(self._key, codes, None, self._dtype)}
 
     def _arrange(self, codes: Array) -> None:
         distinct, starts = np.empty(len(codes), np.int64), np.empty(len(codes) + 1, np.int64)

@@ -7,17 +7,14 @@ which is mapped, not read, when runs are merged. So memory holds the bound and o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import polars as pl
-import pyarrow as pa
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
-from squill.engine.columns import values_of
+from squill.engine.rows_on_disk import RowsOnDisk
 from squill.errors import BudgetExceededError
-from squill.plan.storable import storable, storable_type
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = ["MEMORY_BYTES", "TimeSorter", "earliest_later", "in_time_order"]
@@ -26,13 +23,12 @@ MEMORY_BYTES = 256 * 1024 * 1024
 
 
 class Run:
-    """Rows in time order and how far they have been taken; those on disk are of `types` once they are taken."""
+    """Rows in time order, in memory or on disk, and how far they have been taken."""
 
-    def __init__(self, batch: Batch, path: Path | None = None, types: Mapping[str, pl.DataType] | None = None) -> None:
-        self.batch = batch
-        self.path = path
+    def __init__(self, rows: Batch | RowsOnDisk) -> None:
+        self.file = rows if isinstance(rows, RowsOnDisk) else None
+        self.batch = rows.batch if isinstance(rows, RowsOnDisk) else rows
         self.taken = 0
-        self._types = {} if types is None else types
 
     def __len__(self) -> int:
         return len(self.batch) - self.taken
@@ -45,10 +41,7 @@ class Run:
         low = self.taken
         self.taken = max(low, int(np.searchsorted(self.batch.sync, t, side="right")))
         rows = self.batch.slice(low, self.taken)
-        if not self._types:
-            return rows
-        columns = {name: series.cast(self._types.get(name, series.dtype)) for name, series in rows.columns.items()}
-        return Batch(rows.sync, rows.other, columns)
+        return rows if self.file is None else self.file.restored(rows)
 
 
 class TimeSorter:
@@ -111,38 +104,28 @@ class TimeSorter:
 
     def _sort_memory(self) -> None:
         if self._batches:
-            in_memory = [run for run in self._runs if run.path is None]
+            in_memory = [run for run in self._runs if run.file is None]
             rest = [run.batch.slice(run.taken, len(run.batch)) for run in in_memory]
             merged = Batch.concat([*rest, *self._batches]).sorted_by_sync()
-            self._runs = [run for run in self._runs if run.path is not None]
+            self._runs = [run for run in self._runs if run.file is not None]
             self._runs.append(Run(merged))
             self._batches = []
 
     def _spill(self) -> None:
         self._sort_memory()
-        run = self._runs.pop()
-        rows = run.batch
+        rows = self._runs.pop().batch
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="squill-sort-")
-        path = Path(self._folder.name) / f"{self._spilled}.arrow"
-        # By place: no name of ours could meet one of the user's.
-        times = [pl.Series("sync", rows.sync), pl.Series("other", rows.other)]
-        columns = [storable(series) for series in rows.columns.values()]
-        numbered = [series.alias(str(place)) for place, series in enumerate([*times, *columns])]
-        pl.DataFrame(numbered).rechunk().write_ipc(path, record_batch_size=len(rows))
-        types = {
-            name: series.dtype for name, series in rows.columns.items() if storable_type(series.dtype) != series.dtype
-        }
-        self._runs.append(Run(_mapped(path, list(rows.columns)), path, types))
+        self._runs.append(Run(RowsOnDisk(Path(self._folder.name) / f"{self._spilled}.arrow", rows)))
         self._spilled += 1
         self._bytes = 0
 
     def _drop_finished(self) -> None:
         for run in self._runs:
-            if not len(run) and run.path is not None:
-                run.path.unlink()
+            if not len(run) and run.file is not None:
+                run.file.remove()
         self._runs = [run for run in self._runs if len(run)]
-        if not any(run.path is None for run in self._runs):
+        if not any(run.file is None for run in self._runs):
             self._bytes = 0
 
 
@@ -184,12 +167,3 @@ def _no_room(memory_bytes: int, error: OSError) -> BudgetExceededError:
         f"temporary folder: {error.strerror or error}",
         "make room there, name another one (the variable TMPDIR), or promise the order that files have: sorted_by=….",
     )
-
-
-def _mapped(path: Path, names: Sequence[str]) -> Batch:
-    """Return the rows of a run over the mapped file: the system reads, and forgets, what is looked at."""
-    with pa.memory_map(str(path)) as file:
-        table = pa.ipc.open_file(file).read_all()
-    sync, other, *payload = pl.DataFrame(table).get_columns()
-    columns = {name: series.alias(name) for name, series in zip(names, payload, strict=True)}
-    return Batch(values_of(sync), values_of(other), columns)

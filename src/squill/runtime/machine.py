@@ -16,6 +16,7 @@ from threading import Event
 from typing import Any, Protocol
 
 from squill.engine.compile import Entry
+from squill.engine.machine_memory import sharing
 from squill.engine.operator import Operator
 from squill.exchange.deal import Deal
 from squill.exchange.flow import Flow, Halted, Urgency
@@ -148,7 +149,8 @@ class Machine:
         threads += [self._permitted(lambda _: self.flow.do_errands(), _last)] * self._helpers
         failure: Exception | None = None
         try:
-            run_on_threads(threads, len(threads), _each_once(tasks, on_done), self.flow.halt, stop)
+            with sharing(sum(not fragment.reads_row_by_row for fragment, _ in self._shards)):
+                run_on_threads(threads, len(threads), _each_once(tasks, on_done), self.flow.halt, stop)
         except Exception as error:  # noqa: BLE001  (raised below)
             failure = next((task.error for task in tasks if task.error is not None), error)
         finally:

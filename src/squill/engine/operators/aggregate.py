@@ -26,6 +26,7 @@ from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
 from squill.engine.keyed import KeyedOperator, KeySlots
 from squill.engine.operator import NUMBERED, Belongs, Operator, OperatorState, register
+from squill.engine.operators.aggregate_in_parts import AggregateInParts
 from squill.engine.operators.relational_aggregate import RelationalAggregateOperator, can_lower
 from squill.plan.expressions import Expression
 from squill.plan.nodes import Aggregate
@@ -177,4 +178,15 @@ class AggregateOperator(KeyedOperator):
 
 @register(Aggregate)
 def aggregate_operator(node: Aggregate) -> Operator:
-    return RelationalAggregateOperator(node, AggregateOperator) if can_lower(node) else AggregateOperator(node)
+    make = _in_parts if _can_be_divided(node) else AggregateOperator
+    return RelationalAggregateOperator(node, make) if can_lower(node) else make(node)
+
+
+def _can_be_divided(node: Aggregate) -> bool:
+    """Whether groups may end at any time, which only those without times may, and have a form on disk."""
+    has_form = not any(isinstance(dtype, pl.Object) for dtype in node.parent.schema.values())
+    return node.is_relational and bool(node.keys) and has_form
+
+
+def _in_parts(node: Aggregate) -> Operator:
+    return AggregateInParts(node, AggregateOperator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -28,6 +29,9 @@ class LookupExists(LookupOperator):
         self._left: dict[str, pl.Series] = {}
         has_condition = node.matching.where is not None
         self._pairs = PairColumns(node, self._left_rows, self._table.columns) if has_condition else None
+
+    def _again(self) -> Self:
+        return type(self)(self.node)
 
     def _columns_kept(self) -> Sequence[str]:
         return shown_columns(self.node, RIGHT) if self.node.matching.where is not None else ()

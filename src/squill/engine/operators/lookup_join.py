@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import polars as pl
 
@@ -30,6 +31,9 @@ class LookupJoin(LookupOperator):
         self._streamed = shown_columns(self.node, 1 - port)
         sides = (self._table.columns, self._asked) if port == LEFT else (self._asked, self._table.columns)
         self._pairs = PairColumns(self.node, *sides)
+
+    def _again(self) -> Self:
+        return type(self)(self.node, self._table_port)
 
     def _columns_kept(self) -> Sequence[str]:
         return shown_columns(self.node, self._table_port)

@@ -7,7 +7,9 @@ per key. It takes 1.6 times as long (10 M rows, 300 k keys, one core).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -17,6 +19,7 @@ from squill.engine.aggregation.whole_sums import exact_sum, largest_magnitude
 from squill.engine.batch import Batch
 from squill.engine.columns import framed, joined
 from squill.engine.expressions import Evaluator
+from squill.engine.machine_memory import state_share
 from squill.engine.operator import Belongs, Operator, OperatorState
 from squill.errors import NumericOverflowError
 from squill.plan.aggregates import BoundAggregate
@@ -152,14 +155,18 @@ class RelationalAggregateOperator(Operator):
         self._held.append(Batch.relational(columns, len(batch)))
         if self._is_limited:
             self._held_bytes += sum(int(series.estimated_size()) for series in columns.values())
-            if self._held_bytes > HELD_BYTES:
+            if self._held_bytes > min(HELD_BYTES, self._share):
                 self._hand_over()
+
+    @cached_property
+    def _share(self) -> int:
+        return state_share()
 
     def _hand_over(self) -> None:
         fold = self._begin_fold()
-        for batch in self._held:
-            fold.push(batch)
-        self._held = []
+        held, self._held = deque(self._held), []
+        while held:
+            fold.push(held.popleft())
 
     def _begin_fold(self) -> Operator:
         self._fold = self._make_fold(self._node)
@@ -258,6 +265,11 @@ class RelationalAggregateOperator(Operator):
             return False
         column = frame.get_column(self._input_of[call.placeholder])
         return largest_magnitude(column) * frame.height >= 2**63
+
+    def let_go(self) -> None:
+        if self._fold is not None:
+            self._fold.let_go()
+        super().let_go()
 
     def save(self) -> OperatorState:
         fold = None if self._fold is None else self._fold.save()

@@ -15,6 +15,7 @@ from pyspark import daemon, worker
 from squill.engine.compile import load_operators
 from squill.engine.kernels.jit import cache_folder
 from squill.engine.large_arrays import keep_at_most, offered_by_each
+from squill.engine.machine_memory import one_of
 from squill.runtime.allocation import KEPT, keep_freed_memory
 from squill.runtime.spark import task
 
@@ -43,7 +44,9 @@ def main() -> None:
     load_operators()
     cache_folder()
     keep_freed_memory()
-    keep_at_most(KEPT, offered_by_each(os.cpu_count() or 1))
+    processes = os.cpu_count() or 1
+    one_of(processes)
+    keep_at_most(KEPT, offered_by_each(processes))
     # PySpark collects garbage after every task, and would look at all that is imported here: 70 ms before the next.
     gc.collect()
     gc.freeze()
