@@ -180,7 +180,7 @@ def _of_clusters() -> Iterator[Target]:
     for unit, name in tumbling.TUMBLING.items():
         figure = best_of(tumbling.SQUILL_SIDES, tumbling.SPARK_SIDES)
         yield _cluster(name, "speed over Spark's", figure, 4 if unit == "second" else 2)
-    for name in (threads.SUM, threads.INTERVALS, threads.JOIN):
+    for name in (threads.SUM, threads.FOLLOWED, threads.INTERVALS, threads.JOIN):
         yield _cluster(name, "speed over one thread's", faster(threads.ONE), 1.7)
     moved = megabytes_per_core(exchange.FILES, exchange.MEGABYTES_PER_EVENT, spark_session.CORES)
     yield _cluster(exchange.MOVED, "over files, per core", moved, 500, unit="MB/s")

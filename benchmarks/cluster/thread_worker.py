@@ -23,6 +23,16 @@ def _summed(clicks: sq.ShardedStream) -> sq.ShardedStream:
     return placed.query(lambda user: user.hopping_window("1h", "10m").aggregate(s=sq.sum("x")))
 
 
+def _followed(clicks: sq.ShardedStream) -> sq.ShardedStream:
+    """Sets A and B are a quarter of the clicks each, as those of the Trill paper are of its terms."""
+
+    def pairs(user: sq.Stream) -> sq.Stream:
+        first = user.where(sq.col("x") < 0.25).with_duration("1h").select("user")
+        return first.join(user.where((sq.col("x") >= 0.25) & (sq.col("x") < 0.5)).select("user"))
+
+    return clicks.rekey("user").redistribute().query(pairs)
+
+
 def _within_sessions(clicks: sq.ShardedStream, sessions: sq.ShardedStream) -> sq.ShardedStream:
     placed, others = (stream.rekey("user").redistribute() for stream in (clicks, sessions))
     return placed.query(others, lambda click, session: click.join(session))
@@ -34,6 +44,9 @@ def _query(name: str, cluster: sq.Cluster, folder: Path) -> Callable[[], pl.Data
         return lambda: _summed(cluster.from_frame(frame, start="ts")).collect()
     if name == "sum of files":
         return lambda: _summed(*hopping.opened(cluster, folder)).collect()
+    if name == "followed":
+        frame = pl.read_parquet(folder / "clicks.parquet").rechunk()
+        return lambda: _followed(cluster.from_frame(frame, start="ts")).collect()
     if name == "join of intervals":
         clicks, sessions = (pl.read_parquet(folder / f"{table}.parquet").rechunk() for table in ("clicks", "sessions"))
         return lambda: _within_sessions(

@@ -1,9 +1,10 @@
 """What a second core brings: two threads beside one, each in a process of its own with as many Polars threads.
 
 The sum is that of the family `windows`, over a frame in memory. Read from files it has no target: Polars decodes
-parquet on a thread of its own, so that one thread has a second core at work too, a fifth of its time. There are two
-joins: one of clicks with the sessions that they fall into, over frames; and one of relations that are read from files,
-which is most of its time. Over frames, without a target, that one shows what is Squill's own.
+parquet on a thread of its own, so that one thread has a second core at work too, a fifth of its time. There are three
+joins: the Trill paper's (section 7.2.2), of what a user does with what he does within the hour after it, and one of
+clicks with the sessions that they fall into, both over frames; and one of relations that are read from files, which is
+most of its time. Over frames, without a target, that one shows what is Squill's own.
 
 Two processes of one thread, which have nothing to do with each other and answer the same query at once, show what the
 machine allows: they share its memory.
@@ -25,10 +26,13 @@ from benchmarks.cluster.hopping import FAMILY
 from benchmarks.harness import Comparison, Experiment, Side
 from benchmarks.peers.asked_process import AskedProcess
 
-__all__ = ["APART", "INTERVALS", "JOIN", "JOIN_OF_FRAMES", "ONE", "SUM", "SUM_OF_FILES", "TWO", "experiments"]
+__all__ = [
+    "APART", "FOLLOWED", "INTERVALS", "JOIN", "JOIN_OF_FRAMES", "ONE", "SUM", "SUM_OF_FILES", "TWO", "experiments",
+]  # fmt: skip
 
 SUM = "local threads: grouped windowed sum, 1 h / 10 min"
 SUM_OF_FILES = "local threads: that sum, read from files"
+FOLLOWED = "local threads: clicks of set A followed by set B within 1 h"
 INTERVALS = "local threads: join of clicks with sessions"
 JOIN = "local threads: the join of the Big Data Benchmark"
 JOIN_OF_FRAMES = "local threads: that join, over frames"
@@ -39,11 +43,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def experiments() -> list[Experiment]:
     sides = {
         query: (_side(TWO, query, cores=2), _side(ONE, query, cores=1), _side(APART, query, cores=1, copies=2))
-        for query in ("sum", "sum of files", "join of intervals", "join", "join of frames")
+        for query in ("sum", "sum of files", "followed", "join of intervals", "join", "join of frames")
     }
     return [
         Comparison(family=FAMILY, name=SUM, data=tables.clicks, sides=sides["sum"]),
         Comparison(family=FAMILY, name=SUM_OF_FILES, data=tables.clicks, sides=sides["sum of files"]),
+        Comparison(family=FAMILY, name=FOLLOWED, data=tables.clicks_and_sessions, sides=sides["followed"]),
         Comparison(family=FAMILY, name=INTERVALS, data=tables.clicks_and_sessions, sides=sides["join of intervals"]),
         *(
             Comparison(
