@@ -171,3 +171,29 @@ def test_a_stream_that_meets_itself_on_ways_of_different_delay(frame: pl.DataFra
         counts = rows.redistribute().query(lambda g: g.hopping_window(20, 10).count()).reshard()
         plan = rows.redistribute().query(counts.redistribute(), lambda left, right: left.join(right))
         assert_same_events(plan.collect(), expected)
+
+
+few, many = sq.col("x") < 0, sq.col("x") >= -3
+FILTERED: dict[str, Callable[[sq.Stream], sq.Stream]] = {
+    "one filter": lambda g: counted(g.where(few)),
+    "filters in a row": lambda g: counted(g.where(many).select("k", "x").where(few)),
+    "behind a computed column": lambda g: counted(g.with_columns(y=sq.col("x") * 2).where(few)),
+    "two readers": lambda g: g.where(few).with_duration(5).join(g.where(~many).select("k")),
+    "readers that overlap": lambda g: counted(g.where(few).union(g.where(many))),
+    "a reader of all": lambda g: counted(g.where(few).union(g)),
+    "times": lambda g: counted(g.where(sq.start() > 9).union(g.where(few & (sq.end() < 20)))),
+}
+with_nulls = Frame.map(lambda frame: frame.with_columns(x=pl.when(pl.col("x") != 0).then("x")))
+
+
+@settings(max_examples=60, deadline=None)
+@given(with_nulls, kinds, st.sampled_from(LAYOUTS), moves, st.sampled_from(sorted(FILTERED)))
+def test_filters_of_queries_behind_movements(
+    frame: pl.DataFrame, kind: str, size: tuple[int, int], first: list[str], how: str
+) -> None:
+    frame = with_keys(frame, kind)
+    expected = sq.from_frame(frame, start="t").group_apply("k", FILTERED[how]).collect()
+    names = [name for name in first if name not in BY_VALUES]  # which send rows without an x nowhere
+    with sq.local(cores=size[1], machines=size[0]) as cluster:
+        rows = moved(cluster.from_frame(frame, start="t").rekey("k"), names)
+        assert_same_events(rows.redistribute().query(FILTERED[how]).collect(), expected)

@@ -8,9 +8,9 @@ selectors expanded against the payload, checked to be row-wise, with name, type 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 
 import polars as pl
 
@@ -29,7 +29,19 @@ from squill.plan.schema import Schema
 from squill.time import TimeType
 from squill.wording import articled, shortened
 
-__all__ = ["END", "START", "Expression", "IntoExpression", "Scope", "bind", "bind_one", "column", "end", "start"]
+__all__ = [
+    "END",
+    "START",
+    "Expression",
+    "IntoExpression",
+    "Scope",
+    "bind",
+    "bind_one",
+    "column",
+    "combined",
+    "end",
+    "start",
+]
 
 START = "__squill_start__"
 END = "__squill_end__"
@@ -132,6 +144,13 @@ def _has_failing_arithmetic(dtype: pl.DataType) -> bool:
 def column(name: str, dtype: pl.DataType) -> Expression:
     """Return the expression that is just the payload column `name`."""
     return Expression(_column_text(name), name, dtype, (name,))
+
+
+def combined(predicates: Sequence[Expression], how: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Expression:
+    """Return one predicate made of several by `operator.and_`, or by `operator.or_`."""
+    text = serialise(reduce(how, (deserialise(item.serialised) for item in predicates)))
+    roots = tuple(dict.fromkeys(root for item in predicates for root in item.roots))
+    return replace(predicates[0], serialised=text, roots=roots)
 
 
 # A plan names few columns many times, and each time would be a text written, or read, by Polars and by JSON.

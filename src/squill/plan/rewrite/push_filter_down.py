@@ -1,22 +1,25 @@
-"""Let files and frames be read without the rows that a filter would drop."""
+"""Let files and frames be read, and rows be moved, without those that a filter would drop."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import and_
 
-import polars as pl
-
-from squill.plan.expression_text import serialise
-from squill.plan.expressions import END, START, Expression
+from squill.plan.expressions import END, START, Expression, combined
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Select, Union, Where
-from squill.plan.nodes.movement import Split
+from squill.plan.nodes.movement import Move, Split
 from squill.plan.rebuild import consumer_counts, rebuild
+from squill.plan.routing import BroadcastRouting, HashRouting
 
-__all__ = ["push_filter_into_scan"]
+__all__ = ["push_filter_down"]
+
+PLACE_EACH_ROW_BY_ITSELF = (BroadcastRouting, HashRouting)
+"""Movements that send a row where it goes whatever other rows there are. Round robin counts them. Of multicast the user
+asks which shards a row goes to, and may be told that there is no such shard, for every row."""
 
 
-def push_filter_into_scan(root: Node) -> Node:
+def push_filter_down(root: Node) -> Node:
     """Move a filter that stands on scans into them, through unions and columns that a select hands on.
 
     ::
@@ -27,6 +30,14 @@ def push_filter_into_scan(root: Node) -> Node:
             frame_source(…)                 where(predicate=x > 1)
             push_source(…)                    push_source(…)
 
+    On a movement it stands before it: rows that it drops are not sent.
+
+    ::
+
+        where(predicate=x > 1)            redistribute(by k)
+          redistribute(by k)         →      file_source(…, only x > 1)
+            file_source(…)
+
     A frame then has the order of its times checked, and its rows sorted, only where they are kept. A frame's rows
     are all looked at, so columns between that may fail on a row keep the filter above them.
     """
@@ -35,7 +46,7 @@ def push_filter_into_scan(root: Node) -> Node:
     shared: set[int] = set()
 
     def absorbed(predicate: Expression, node: Node, *, passed_failing: bool = False) -> Node | None:
-        """Return the node without the rows that the predicate drops, or None when no scan below takes it.
+        """Return the node without the rows that the predicate drops, or None when nothing below takes it.
 
         `passed_failing`: on the way down it passed columns that may fail.
         """
@@ -53,6 +64,9 @@ def push_filter_into_scan(root: Node) -> Node:
             case Split():
                 below = absorbed(predicate, node.parent, passed_failing=passed_failing)
                 return None if below is None else replace(node, parent=below)
+            case Move() if isinstance(node.routing, PLACE_EACH_ROW_BY_ITSELF) and not passed_failing:
+                below = absorbed(predicate, node.parent)
+                return replace(node, parent=Where(parent=node.parent, predicate=predicate) if below is None else below)
             case Union():
                 pieces = [absorbed(predicate, parent, passed_failing=passed_failing) for parent in node.parents]
                 if all(piece is None for piece in pieces):
@@ -93,10 +107,4 @@ def _read_less(source: FileSource | FrameSource, predicate: Expression) -> Node 
     # Together both see every row, and a cast that fails must not meet rows that the first filter drops.
     if predicate.can_fail(source.columns):
         return None
-    return replace(source, predicate=_both(source.predicate, predicate))
-
-
-def _both(first: Expression, second: Expression) -> Expression:
-    text = serialise(first.expr & second.expr)
-    roots = tuple(dict.fromkeys((*first.roots, *second.roots)))
-    return Expression(text, first.name, pl.Boolean(), roots)
+    return replace(source, predicate=combined((source.predicate, predicate), and_))
