@@ -129,7 +129,6 @@ def _as_growing(source: Source, operator: str) -> LiveSource:
         paths=(),
         format=source.format if isinstance(source, FileSource) else "frame",
         folder_columns=source.folder_columns if isinstance(source, FileSource) else (),
-        predicate=source.predicate,
         live=live,
         live_id=id(live),
         disorder=Disorder(policy="throw"),

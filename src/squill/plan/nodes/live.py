@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from squill.plan.expressions import Expression
 from squill.plan.nodes.sources import KEEP_LATE, Disorder, FileSource, GivenSource, Source
 
 __all__ = ["AnyInput", "LiveSource", "RefreshedSource"]
@@ -13,7 +12,7 @@ __all__ = ["AnyInput", "LiveSource", "RefreshedSource"]
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSource(FileSource):
-    """A live input, of which every epoch reads a part; columns and filters are pushed down to it as to files.
+    """A live input, of which every epoch reads a part; columns are pushed down to it as to files.
 
     ``live``        what the input is (see `squill.plan.live`).
     ``idle_after``  seconds without rows after which other inputs' time carries it along; None is never.
@@ -51,8 +50,6 @@ class RefreshedSource(GivenSource):
 class AnyInput(GivenSource):
     """What a plan knows of a live input, wherever its rows come from and whatever becomes of late ones."""
 
-    predicate: Expression | None
-
     @classmethod
     def of(cls, source: LiveSource, number: int) -> AnyInput:
         return cls(
@@ -61,8 +58,7 @@ class AnyInput(GivenSource):
             lifetime=None,
             time_type=source.time,
             known=source.properties,
-            predicate=source.predicate,
         )
 
     def details(self) -> str:
-        return self.label if self.predicate is None else f"{self.label}, only {self.predicate}"
+        return self.label

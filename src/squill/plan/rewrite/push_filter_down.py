@@ -8,6 +8,7 @@ from operator import and_
 from squill.plan.expressions import END, START, Expression, combined
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, FrameSource, Select, Union, Where
+from squill.plan.nodes.live import LiveSource
 from squill.plan.nodes.movement import Move, Split
 from squill.plan.rebuild import consumer_counts, rebuild
 from squill.plan.routing import BroadcastRouting, HashRouting
@@ -53,6 +54,8 @@ def push_filter_down(root: Node) -> Node:
         if id(node) in shared:
             return None  # others need the rows, and a scan would be read twice
         match node:
+            case LiveSource():
+                return None  # time comes for rows that the filter drops, too, and they may be late
             case FileSource():
                 return _read_less(node, predicate)
             case FrameSource() if _has_times_to_check(node) and not passed_failing:

@@ -284,7 +284,7 @@ def _arrivals(source: Source) -> Iterator[Batch]:
 
 
 def as_stored(source: LiveSource, frame: pl.DataFrame) -> FrameSource:
-    """Return rows of a live source as a stored one: times, filters and checks are those of all stored rows."""
+    """Return rows of a live source as a stored one: times and checks are those of all stored rows."""
     return FrameSource(
         label=source.label,
         columns=source.columns,
@@ -292,7 +292,6 @@ def as_stored(source: LiveSource, frame: pl.DataFrame) -> FrameSource:
         promises=source.promises,
         frame=frame,
         frame_id=0,
-        predicate=source.predicate,
     )
 
 
