@@ -17,7 +17,7 @@ from squill.engine.batch import Batch
 from squill.engine.lookup_table import LookupTable
 from squill.engine.machine_memory import state_share
 from squill.engine.operator import EDGES, STARTS, Belongs, Operator, OperatorState
-from squill.engine.parts import MOST_DEPTH, PARTS, Parts, Relay, rows_bytes
+from squill.engine.parts import MOST_DEPTH, PARTS, Parts, in_place_of, rows_bytes
 from squill.engine.sorted_table import SortedTable, can_merge
 from squill.plan.nodes import TwoInputs
 from squill.time import INFINITY, MINUS_INFINITY
@@ -110,12 +110,11 @@ class LookupOperator(Operator):
         for part in range(PARTS):
             one = self._again()
             one._depth = self._depth + 1
-            one.consumers, one.demand = [(Relay(self), 0)], self.demand
-            for port in (self._table_port, 1 - self._table_port):
-                for batch in parts.rows_of(part, port):
-                    one.push(batch, port)
-                one.advance(INFINITY, port)
-            one.let_go()
+            with in_place_of(self, one):
+                for port in (self._table_port, 1 - self._table_port):
+                    for batch in parts.rows_of(part, port):
+                        one.push(batch, port)
+                    one.advance(INFINITY, port)
             parts.forget(part)
         parts.close()
 

@@ -32,7 +32,7 @@ from squill.engine.operator import Operator
 from squill.engine.rows_on_disk import RowsOnDisk
 from squill.errors import BudgetExceededError
 
-__all__ = ["MOST_DEPTH", "PARTS", "OfPart", "Parts", "Relay", "free_cycles", "rows_bytes", "state_bytes"]
+__all__ = ["MOST_DEPTH", "PARTS", "OfPart", "Parts", "Relay", "free_cycles", "in_place_of", "rows_bytes", "state_bytes"]
 
 BITS = 4
 PARTS = 1 << BITS
@@ -117,6 +117,17 @@ class Relay(Operator):
 
     def advance(self, t: int, port: int = 0) -> None:
         pass
+
+
+@contextmanager
+def in_place_of(owner: Operator, one: Operator) -> Iterator[None]:
+    """Let `one` give its rows as its owner's; in the end, or when an error ends it, it lets go of its own parts."""
+    one.consumers = [(Relay(owner), 0)]
+    one.demand = owner.demand
+    try:
+        yield
+    finally:
+        one.let_go()
 
 
 class Parts:

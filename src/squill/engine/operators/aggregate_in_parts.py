@@ -12,7 +12,17 @@ from collections.abc import Callable, Sequence
 from squill.engine.batch import Batch
 from squill.engine.machine_memory import state_share
 from squill.engine.operator import Belongs, Operator, OperatorState
-from squill.engine.parts import MOST_DEPTH, PARTS, OfPart, Parts, Relay, free_cycles, rows_bytes, state_bytes
+from squill.engine.parts import (
+    MOST_DEPTH,
+    PARTS,
+    OfPart,
+    Parts,
+    Relay,
+    free_cycles,
+    in_place_of,
+    rows_bytes,
+    state_bytes,
+)
 from squill.plan.nodes import Aggregate
 from squill.time import INFINITY
 
@@ -67,17 +77,19 @@ class AggregateInParts(Operator):
 
     def _divide(self, size: int) -> None:
         state = self._all.save()
-        parts = Parts(self._depth)
+        # Before anything is in them: an error on the way leaves them to `let_go`.
+        self._parts = parts = Parts(self._depth)
         for part in range(PARTS):
             one = self._make(self._node)
             one.load(state)
             if not one.keep([OfPart(self._node.keys, part, PARTS, self._depth)]):
                 parts.close()
+                self._parts = None
                 return
             parts.put_state(part, one.save())
             one.let_go()
         self._all.let_go()
-        self._whole, self._parts = None, parts
+        self._whole = None
         free_cycles(size)
 
     def advance(self, t: int, port: int = 0) -> None:
@@ -90,12 +102,11 @@ class AggregateInParts(Operator):
     def _work_off(self, parts: Parts) -> None:
         for part in range(PARTS):
             one = AggregateInParts(self._node, self._make, self._depth + 1)
-            self._begin(one)
-            one.load(parts.state(part))
-            for batch in parts.rows_of(part):
-                one.push(batch)
-            one.advance(INFINITY)
-            one.let_go()
+            with in_place_of(self, one):
+                one.load(parts.state(part))
+                for batch in parts.rows_of(part):
+                    one.push(batch)
+                one.advance(INFINITY)
             parts.forget(part)
         parts.close()
 

@@ -19,12 +19,14 @@ from squill.engine.operators import aggregate_in_parts, relational_aggregate
 from squill.engine.operators.aggregate import AggregateOperator
 from squill.engine.operators.aggregate_in_parts import AggregateInParts
 from squill.engine.parts import PARTS, OfPart, state_bytes
-from squill.errors import NumericOverflowError
+from squill.errors import BudgetExceededError, NumericOverflowError, SquillError
 
 KEYS = 20_000
 ROWS = 3 * KEYS
 SHARE = 400_000
 """Far less than the groups take, and far more than those of one part."""
+
+NOT_ALWAYS_A_NUMBER = sq.col("s").cast(pl.Int64) == sq.col("x")
 
 
 @pytest.fixture
@@ -158,6 +160,47 @@ def test_parts_that_an_error_meets_are_removed(divided: list[int]) -> None:
     query = sq.from_frame(rows).group_aggregate("k", n=sq.collect_list("s"), total=sq.sum("x"))
     with pytest.raises(NumericOverflowError):
         query.collect(batch_rows=2_000)
+
+
+def test_parts_of_parts_that_an_error_meets_are_removed(divided: list[int], tmp_path: Path) -> None:
+    rows = frame(7, 10 * KEYS)
+    large = pl.DataFrame({"k": [11, 11], "x": [2**62, 2**62], "s": ["last", "last"]})
+    query = sq.from_frame(pl.concat([rows, large])).group_aggregate("k", n=sq.collect_list("s"), total=sq.sum("x"))
+    with pytest.raises(NumericOverflowError) as kept:
+        query.collect(batch_rows=1_000)
+    assert max(divided) > 0
+    assert list(tmp_path.iterdir()) == []
+    del kept  # who keeps the error, as notebooks do, keeps what it refers to
+
+
+def test_parts_of_the_sides_of_a_join_that_an_error_meets_are_removed(
+    divided: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "state_share", lambda: SHARE // 10)
+    left = pl.DataFrame({"k": range(30_000), "s": [str(i) for i in range(29_999)] + ["none"]})
+    both = sq.from_frame(left).join(sq.from_frame(left.select("k", x="k")), on="k", where=NOT_ALWAYS_A_NUMBER)
+    with pytest.raises(SquillError, match="none") as kept:
+        both.collect(batch_rows=5_000)
+    assert max(divided) > 0
+    assert list(tmp_path.iterdir()) == []
+    del kept
+
+
+def test_parts_of_a_state_that_find_no_room_are_removed(
+    divided: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_state = parts.Parts.put_state
+
+    def only_the_first(self: parts.Parts, part: int, state: object) -> None:
+        if part:
+            raise BudgetExceededError("no room", "make some.")
+        put_state(self, part, state)
+
+    monkeypatch.setattr(parts.Parts, "put_state", only_the_first)
+    with pytest.raises(BudgetExceededError) as kept:
+        sq.from_frame(frame(8)).group_aggregate("k", n=sq.collect_list("x")).collect(batch_rows=2_000)
+    assert list(tmp_path.iterdir()) == []
+    del kept
 
 
 def test_a_state_in_parts_forgets_nobody(divided: list[int]) -> None:
