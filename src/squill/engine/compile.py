@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from functools import cache
 from typing import Self
 
 from squill.engine import operators as operator_modules
-from squill.engine.operator import EDGES, NUMBERED, Operator, operator_for
+from squill.engine.operator import EDGES, NUMBERED, Operator, go_on, operator_for
 from squill.plan.node import Node, walk
 from squill.plan.nodes import Source
 from squill.plan.reading_order import reading_order
@@ -44,10 +45,11 @@ class Pipeline:
     In context its operators are gone in the end; the sink has what they gave.
     """
 
-    def __init__(self, root: Node, sink: Operator) -> None:
+    def __init__(self, root: Node, sink: Operator, checkpoint: Callable[[], None] = go_on) -> None:
         load_operators()
         self.root = root
         self.sink = sink
+        self._checkpoint = checkpoint
         self.entries: list[tuple[Source, Entry]] = []
         self.operators: list[Operator] = []
         self._by_node: dict[int, Operator] = {}
@@ -63,6 +65,7 @@ class Pipeline:
             self.entries.append((node, operator))
         else:
             operator = operator_for(node)
+        operator.checkpoint = self._checkpoint
         for port, parent in enumerate(node.inputs):
             self._by_node[id(parent)].consumers.append((operator, port))
         self._by_node[id(node)] = operator
@@ -103,6 +106,6 @@ class Pipeline:
         return sum(operator.state_rows for operator in self.operators)
 
 
-def compile_plan(root: Node, sink: Operator) -> Pipeline:
-    """Return the plan's operators, wired and ready to be pushed to."""
-    return Pipeline(root, sink)
+def compile_plan(root: Node, sink: Operator, checkpoint: Callable[[], None] = go_on) -> Pipeline:
+    """Return the plan's operators, wired and ready to be pushed to; `checkpoint` raises when they are to stop."""
+    return Pipeline(root, sink, checkpoint)

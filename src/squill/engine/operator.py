@@ -16,7 +16,7 @@ from squill.plan.node import Node
 from squill.time import INFINITY, MINUS_INFINITY
 
 __all__ = [
-    "EDGES", "NUMBERED", "STARTS", "Belongs", "Operator", "OperatorState", "operator_for", "register",
+    "EDGES", "NUMBERED", "STARTS", "Belongs", "Operator", "OperatorState", "go_on", "operator_for", "register",
 ]  # fmt: skip
 
 OperatorState = dict[str, Any]
@@ -30,6 +30,10 @@ NUMBERED = "numbered"
 STARTS = "starts"  # not at all: the consumer sets lifetimes of its own
 
 
+def go_on() -> None:
+    """The checkpoint of who is never to stop early."""
+
+
 class Operator:
     """One running node. Subclasses override `push`, `advance` and, where they keep anything, `save`/`load`.
 
@@ -40,6 +44,8 @@ class Operator:
     """What it asks of its input; None passes on what its own consumer asks."""
     numbers_rows: bool = False
     """True when it can serve NUMBERED by itself."""
+    checkpoint: Callable[[], None] = staticmethod(go_on)
+    """Called before rows go on, and raises when the work is in vain: one push may give any number of rows."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -69,6 +75,7 @@ class Operator:
     # -- driving below ------------------------------------------------------------------------------------
 
     def emit(self, batch: Batch) -> None:
+        self.checkpoint()
         if len(batch):
             for consumer, port in self.consumers:
                 consumer.push(batch, port)

@@ -124,6 +124,7 @@ def in_place_of(owner: Operator, one: Operator) -> Iterator[None]:
     """Let `one` give its rows as its owner's; in the end, or when an error ends it, it lets go of its own parts."""
     one.consumers = [(Relay(owner), 0)]
     one.demand = owner.demand
+    one.checkpoint = owner.checkpoint
     try:
         yield
     finally:

@@ -137,7 +137,7 @@ class Machine:
         tasks: list[ShardTask] = []
         threads: list[Callable[[Checkpoint], Any]] = []
         for (fragment, shard), work in zip(self._shards, self.works, strict=True):
-            steps = self._steps(open_ports, fragment, shard, work)
+            steps = self._steps(open_ports, fragment, shard, work, partial(_check, stop))
             if self._only_brings(fragment):
                 place = min(self._places[channel.number] for channel in fragment.outputs)
                 tasks.append(ShardTask(steps, work, partial(_check, stop), self._has_room(fragment, shard), place))
@@ -161,7 +161,9 @@ class Machine:
         assert all(task.is_over for task in tasks), "who gets rows ends after who brings them"
         return [task.result for task in tasks]
 
-    def _steps(self, open_ports: OpenPorts, fragment: Fragment, shard: int, work: Work) -> Steps:
+    def _steps(
+        self, open_ports: OpenPorts, fragment: Fragment, shard: int, work: Work, checkpoint: Checkpoint
+    ) -> Steps:
         try:
             with open_ports(fragment, shard) as ports, ExitStack() as stack:
                 part: Part | None = None
@@ -175,7 +177,7 @@ class Machine:
                 for inbox in inboxes:
                     if isinstance(inbox, BatchInbox):
                         stack.callback(inbox.close)
-                yield from shard_steps(fragment.root, inboxes, one_sink(fragment, sinks), work)
+                yield from shard_steps(fragment.root, inboxes, one_sink(fragment, sinks), work, checkpoint)
                 return ports.result(None if part is None else _without_rows(part.finish(), outbox, work))
         except Halted:
             raise

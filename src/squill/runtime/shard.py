@@ -5,12 +5,12 @@ This is all the work there is; runtimes only decide where it happens, and what t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from squill.engine.batch import DEFAULT_BATCH_ROWS, Batch
 from squill.engine.compile import compile_plan
-from squill.engine.operator import Operator
+from squill.engine.operator import Operator, go_on
 from squill.engine.run import source_arrivals, waits_for_time
 from squill.plan.node import Node
 from squill.plan.nodes import FileSource, Source
@@ -88,14 +88,17 @@ def run_shard(root: Node, inboxes: Sequence[Inbox], sink: Operator, work: Work) 
         pass
 
 
-def shard_steps(root: Node, inboxes: Sequence[Inbox], sink: Operator, work: Work) -> Iterator[None]:
+def shard_steps(
+    root: Node, inboxes: Sequence[Inbox], sink: Operator, work: Work, checkpoint: Callable[[], None] = go_on
+) -> Iterator[None]:
     """Run a fragment to its end, a step at a time, always going on with the input that is furthest behind.
 
     Of several the one comes first that others wait for (see `reading_order`).
     With the last step it is over: who gets its rows then ends too, and nobody would come back to it.
-    `inboxes` stand in the order of the plan's sources; `work` is told what is done.
+    `inboxes` stand in the order of the plan's sources; `work` is told what is done. A step may take long, as where a
+    few rows have many partners: within it `checkpoint` raises when it is in vain.
     """
-    with compile_plan(root, sink) as pipeline:
+    with compile_plan(root, sink, checkpoint) as pipeline:
         inputs = [
             (inbox, entry, not isinstance(source, ShardInput))
             for inbox, (source, entry) in zip(inboxes, pipeline.entries, strict=True)

@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.engine import run
+from squill.engine import lookup_table, run
+from squill.engine.operators import interval_join
+from squill.engine.pair_columns import PairColumns
 from squill.errors import ClusterError, InputError, NumericOverflowError, PlanError
 from squill.exchange.flow import Halted
 from squill.plan.fragments import fragments_of
@@ -248,3 +250,36 @@ def test_stop_ends_a_run_that_only_brings_rows_which_nobody_gets(
     with pytest.raises(Halted):
         cluster.runtime.run(plan, CollectAnswer(), stop=stop)
     assert 0 < steps[0] <= 4
+
+
+NEVER = sq.col("x") > sq.col("x_right")
+MANY_PARTNERS: dict[str, Callable[[sq.Stream, sq.Stream], sq.Stream]] = {
+    "relations": lambda a, b: a.join(b, on="k"),
+    "a condition that holds for none": lambda a, b: a.where_exists(b, on="k", where=NEVER),
+    "times": lambda a, b: a.with_duration(9).join(b.with_duration(9), on="k"),
+}
+
+
+@pytest.mark.parametrize("name", MANY_PARTNERS)
+def test_stop_ends_a_run_amid_the_pairs_of_a_few_rows(
+    cluster: sq.Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One batch of either side makes them all: who waited for its end waited for minutes."""
+    stop, pieces = threading.Event(), [0]
+    matching = PairColumns.matching
+
+    def noted(*arguments: Any) -> Any:
+        stop.set()
+        pieces[0] += 1
+        return matching(*arguments)
+
+    monkeypatch.setattr(PairColumns, "matching", noted)
+    monkeypatch.setattr(lookup_table, "MOST_PAIRS", 1_000)
+    monkeypatch.setattr(interval_join, "CHUNK", 1_000)
+    rows = pl.DataFrame({"t": [1] * 300, "k": [1] * 300, "x": [0] * 300})
+    start = "t" if name == "times" else None
+    sides = [cluster.from_frame(rows, start=start, shards=1) for _ in range(2)]
+    plan = fragments_of(sides[0].query(sides[1], MANY_PARTNERS[name]).plan)
+    with pytest.raises(Halted):
+        cluster.runtime.run(plan, CollectAnswer(), stop=stop)
+    assert pieces[0] == 1

@@ -49,6 +49,7 @@ class LookupExists(LookupOperator):
         passes = np.zeros(len(batch), np.bool_)
         self._left = batch.columns
         for rows, places in self._table.matches(slots):
+            self.checkpoint()
             mask, _ = pairs.matching(rows, places)
             passes[rows if mask is None else rows[mask]] = True
         self._left = {}

@@ -172,6 +172,7 @@ class RelationalAggregateOperator(Operator):
         self._fold = self._make_fold(self._node)
         self._fold.consumers = self.consumers
         self._fold.demand = self.demand
+        self._fold.checkpoint = self.checkpoint
         self._fold.clock = self.clock
         return self._fold
 

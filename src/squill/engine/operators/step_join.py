@@ -56,6 +56,7 @@ class StepJoin(AlignedOperator):
         """Hand on what was found, in one batch where it is little: each costs those behind as much as many rows."""
         held: list[Batch] = []
         for found in self._found(table, port, asking):
+            self.checkpoint()
             if sum(map(len, held)) + len(found) > DEFAULT_BATCH_ROWS:
                 self._emit_held(held)
             held.append(found)

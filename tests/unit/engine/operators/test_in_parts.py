@@ -15,11 +15,15 @@ from polars.testing import assert_frame_equal
 import squill as sq
 from squill.engine import lookup, parts
 from squill.engine.batch import Batch
+from squill.engine.compile import compile_plan
+from squill.engine.egress import CollectSink
 from squill.engine.operators import aggregate_in_parts, relational_aggregate
 from squill.engine.operators.aggregate import AggregateOperator
 from squill.engine.operators.aggregate_in_parts import AggregateInParts
 from squill.engine.parts import PARTS, OfPart, state_bytes
+from squill.engine.run import drive
 from squill.errors import BudgetExceededError, NumericOverflowError, SquillError
+from squill.plan.rewrite import rewrite
 
 KEYS = 20_000
 ROWS = 3 * KEYS
@@ -201,6 +205,25 @@ def test_parts_of_a_state_that_find_no_room_are_removed(
         sq.from_frame(frame(8)).group_aggregate("k", n=sq.collect_list("x")).collect(batch_rows=2_000)
     assert list(tmp_path.iterdir()) == []
     del kept
+
+
+@pytest.mark.parametrize("operator", ["group", "join"])
+def test_parts_are_not_worked_off_for_nobody(operator: str, divided: list[int], tmp_path: Path) -> None:
+    """What is on disk may take long, and somebody who has stopped the run waits for it."""
+    rows = sq.from_frame(frame(9))
+    query = rows.group_aggregate("k", n=sq.count()) if operator == "group" else rows.join(rows.select("k"), on="k")
+    plan = rewrite(query.plan)
+    sink = CollectSink(plan)
+
+    def checkpoint() -> None:
+        if sink.pieces():
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        drive(compile_plan(plan, sink, checkpoint), 2_000)
+    assert divided
+    assert 0 < sink.frame().height < rows.collect().height / 4
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_state_in_parts_forgets_nobody(divided: list[int]) -> None:
