@@ -49,6 +49,8 @@ MISSING = re.compile(r"No module named '([\w.]+)'")
 
 FILLER_BYTES = 1 << 14
 FILLED_TASKS = 64
+FILLED_ROWS = 640_000
+"""So many rows of filling all tasks add together at most: those of all filled tasks where batches are Spark's own."""
 
 
 def filler(schema: pa.Schema, column: str, rows: int) -> pa.RecordBatch:
@@ -66,14 +68,13 @@ def filler(schema: pa.Schema, column: str, rows: int) -> pa.RecordBatch:
 
 
 def filler_rows(session: Any, tasks: int) -> int:
-    """Return how many rows of filling each task adds; none where batches of the session have no end.
+    """Return how many rows of filling each task adds; none where batches of the session have no end, or are long.
 
-    Nor where there are many tasks: what one returns is pushed on by the next, and filling is most of a megabyte,
-    of which Spark takes a bounded sum.
+    Filling is most of a megabyte for ten thousand rows, of which Spark takes a bounded sum, and Java holds a batch as a
+    whole. Nor is there any where there are many tasks: what one returns is pushed on by the next.
     """
-    if tasks > FILLED_TASKS:
-        return 0
-    return max(0, int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")))
+    rows = max(0, int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")))
+    return rows if tasks <= FILLED_TASKS and rows * tasks <= FILLED_ROWS else 0
 
 
 T = TypeVar("T")
