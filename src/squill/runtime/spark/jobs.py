@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import struct
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from pyspark.util import _load_from_socket
 from squill.errors import ShardError
 from squill.exchange.flow import Halted
 from squill.plan.fragments import Fragment
+from squill.runtime.interrupts import came_of_an_interrupt
 from squill.runtime.spark.kinds import is_connect, is_stopped
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.plain_job import Task, collected
@@ -221,6 +223,7 @@ def jobs_of_one_run(session: Any, stop: threading.Event | None = None) -> Iterat
     add = session.addTag if context is None else context.addJobTag
     remove = session.removeTag if context is None else context.removeJobTag
     cancel = session.interruptTag if context is None else context.cancelJobsWithTag
+    before = sys.exception()
     add(tag)
     jobs = Jobs(tag, session, cancel, stop)
     try:
@@ -228,21 +231,13 @@ def jobs_of_one_run(session: Any, stop: threading.Event | None = None) -> Iterat
     except BaseException as error:
         if not is_stopped(session):
             jobs.cancel()
-        if _was_interrupted(error):
+        # Spark cancels the jobs at Ctrl-C, and raises an error about that in its place.
+        if came_of_an_interrupt(error, before):
             raise KeyboardInterrupt from None
         raise
     finally:
         if not is_stopped(session):
             remove(tag)
-
-
-def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is what began it: Spark cancels the job then, and raises an error about that in its place."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def as_often_as_rows_are_lost(job: Callable[[], T]) -> T:
