@@ -99,3 +99,14 @@ def test_many_tasks_need_no_filling(spark_cluster: sq.Cluster) -> None:
     assert rows.num_rows == 100
     assert rows.column("kind").null_count == 100
     assert len(rows.column("data")[99].as_py()) > 8_192
+
+
+def test_long_batches_are_not_filled(spark_cluster: sq.Cluster) -> None:
+    session, setting = session_of(spark_cluster), "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = session.conf.get(setting)
+    try:
+        for length, expected in ((100_000, 100_000), (1_000_000, 0), (2**31 - 1, 0), (-1, 0)):
+            session.conf.set(setting, length)
+            assert filler_rows(session, 2) == expected
+    finally:
+        session.conf.set(setting, before)

@@ -11,7 +11,19 @@ import squill as sq
 from squill.errors import ClusterError
 from tests.spark.shared import run_driver
 
+BESIDE = """
+from pyspark.sql import SparkSession
+import squill as sq
+
+theirs = SparkSession.builder.remote("sc://localhost").getOrCreate()
+with sq.spark(master="sc://localhost") as cluster:
+    assert cluster.shards == 2
+assert theirs.range(3).count() == 3, "it was stopped with the cluster"
+"""
+
 DRIVER = """
+import os
+import subprocess
 import sys
 from pathlib import Path
 import polars as pl
@@ -56,13 +68,18 @@ kept.to_memory("m")
 assert files.dataset("m").collect(sort=True).equals(expected)
 refused(ClusterError, "of Spark Connect need a folder", lambda: sq.spark(session, machines=2, channel="files"))
 assert list((folder / "runs").iterdir()) == [], "files were left behind"
+for master in ("local[2]", "sc://localhost"):
+    refused(ClusterError, "a Spark session is running already", lambda: sq.spark(master=master))
+ours = {"SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"}
+environment = {name: value for name, value in os.environ.items() if name not in ours}
+subprocess.run([sys.executable, "-c", sys.argv[2]], env=environment, timeout=300, check=True)
 session.stop()
 """
 
 
 @pytest.mark.spark
 def test_plans_run_on_spark_connect(tmp_path: Path) -> None:
-    run_driver(DRIVER, str(tmp_path))
+    run_driver(DRIVER, str(tmp_path), BESIDE)
 
 
 def test_packages_that_connect_needs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,3 +97,20 @@ def test_run_that_is_to_stop_does_not_wait_for_its_tasks(spark_cluster: sq.Clust
     with pytest.raises(Halted), jobs_of_one_run(session, stop) as jobs:
         list(jobs.run_tasks(linger, DDL, [()] * 2, one_by_one=False))
     assert list(session.sparkContext.statusTracker().getActiveJobsIds()) == []
+
+
+def test_interrupt_before_a_run_is_not_the_runs(spark_cluster: sq.Cluster) -> None:
+    """Who handles Ctrl-C may run something, and is told why that failed."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def fail() -> None:
+        with jobs_of_one_run(session_of(spark_cluster)):
+            raise ValueError("no luck")
+
+    try:
+        interrupt()
+    except KeyboardInterrupt:
+        with pytest.raises(ValueError, match="no luck"):
+            fail()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,24 @@ def test_more_cores_than_a_task_has_is_refused(spark_cluster: sq.Cluster) -> Non
 def test_second_session_is_refused(spark_cluster: sq.Cluster) -> None:
     with pytest.raises(ClusterError, match="a Spark session is running already"):
         sq.spark(master="local[1]")
+
+
+@pytest.mark.spark
+def test_second_session_is_refused_on_every_thread(spark_cluster: sq.Cluster) -> None:
+    """Which one is active Spark knows of each thread by itself."""
+    with ThreadPoolExecutor(1) as thread, pytest.raises(ClusterError, match="a Spark session is running already"):
+        thread.submit(sq.spark, master="local[1]").result()
+
+
+@pytest.mark.parametrize(("address", "reason"), [("sc://", "Hostname is missing"), ("sc://host:port", "Port")])
+def test_address_that_spark_connect_does_not_know_is_said(
+    address: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_check_no_context", lambda: None)
+    before = dict(os.environ)
+    with pytest.raises(ClusterError, match=f"no session could be started on '{address}': .*{reason}"):
+        sq.spark(master=address)
+    assert dict(os.environ) == before
 
 
 @pytest.mark.spark

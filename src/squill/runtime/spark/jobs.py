@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import struct
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from pyspark.util import _load_from_socket
 from squill.errors import ShardError
 from squill.exchange.flow import Halted
 from squill.plan.fragments import Fragment
+from squill.runtime.interrupts import came_of_an_interrupt
 from squill.runtime.spark.kinds import is_connect, is_stopped
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.plain_job import Task, collected
@@ -49,6 +51,8 @@ MISSING = re.compile(r"No module named '([\w.]+)'")
 
 FILLER_BYTES = 1 << 14
 FILLED_TASKS = 64
+FILLED_ROWS = 640_000
+"""So many rows of filling all tasks add together at most: those of all filled tasks where batches are Spark's own."""
 
 
 def filler(schema: pa.Schema, column: str, rows: int) -> pa.RecordBatch:
@@ -66,14 +70,13 @@ def filler(schema: pa.Schema, column: str, rows: int) -> pa.RecordBatch:
 
 
 def filler_rows(session: Any, tasks: int) -> int:
-    """Return how many rows of filling each task adds; none where batches of the session have no end.
+    """Return how many rows of filling each task adds; none where batches of the session have no end, or are long.
 
-    Nor where there are many tasks: what one returns is pushed on by the next, and filling is most of a megabyte,
-    of which Spark takes a bounded sum.
+    Filling is most of a megabyte for ten thousand rows, of which Spark takes a bounded sum, and Java holds a batch as a
+    whole. Nor is there any where there are many tasks: what one returns is pushed on by the next.
     """
-    if tasks > FILLED_TASKS:
-        return 0
-    return max(0, int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")))
+    rows = max(0, int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")))
+    return rows if tasks <= FILLED_TASKS and rows * tasks <= FILLED_ROWS else 0
 
 
 T = TypeVar("T")
@@ -220,6 +223,7 @@ def jobs_of_one_run(session: Any, stop: threading.Event | None = None) -> Iterat
     add = session.addTag if context is None else context.addJobTag
     remove = session.removeTag if context is None else context.removeJobTag
     cancel = session.interruptTag if context is None else context.cancelJobsWithTag
+    before = sys.exception()
     add(tag)
     jobs = Jobs(tag, session, cancel, stop)
     try:
@@ -227,21 +231,13 @@ def jobs_of_one_run(session: Any, stop: threading.Event | None = None) -> Iterat
     except BaseException as error:
         if not is_stopped(session):
             jobs.cancel()
-        if _was_interrupted(error):
+        # Spark cancels the jobs at Ctrl-C, and raises an error about that in its place.
+        if came_of_an_interrupt(error, before):
             raise KeyboardInterrupt from None
         raise
     finally:
         if not is_stopped(session):
             remove(tag)
-
-
-def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is what began it: Spark cancels the job then, and raises an error about that in its place."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def as_often_as_rows_are_lost(job: Callable[[], T]) -> T:

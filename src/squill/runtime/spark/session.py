@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -104,12 +105,7 @@ def start_session(master: str, cores: int) -> SparkSession:
         return _session_at(master)
     _check_java()
     _check_local_cores(master, cores)
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        raise ClusterError(
-            f"spark: a Spark session is running already (master {running.conf.get('spark.master')})",
-            "give it to us, sq.spark(session), or stop it first.",
-        )
+    _check_none_is_running()
     is_local = LOCAL.fullmatch(master) is not None
     # Elsewhere the package is unpacked where executors start Python.
     package = str(PACKAGE_FOLDER) if is_local else "."
@@ -136,29 +132,76 @@ def start_session(master: str, cores: int) -> SparkSession:
         with _environment():
             session: SparkSession = builder.getOrCreate()
     except (Py4JJavaError, PySparkException) as error:
-        # Java that does not even start has said why on its own way out, before this.
-        said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-        raise ClusterError(
-            f"spark: no session could be started on {master!r}: {str(said).splitlines()[0]}",
-            "check the master: local[4], spark://host:7077, yarn or k8s://…, and its cores.",
-        ) from error
+        raise _not_started(master, error) from error
     return session
+
+
+def _not_started(master: str, error: Exception) -> ClusterError:
+    # Java that does not even start has said why on its own way out, before this.
+    said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+    return ClusterError(
+        f"spark: no session could be started on {master!r}: {str(said).splitlines()[0]}",
+        "check the master: local[4], spark://host:7077, yarn, k8s://… or sc://host:15002, and its cores.",
+    )
+
+
+def _check_none_is_running() -> None:
+    """Raise where a session would be one that others use, and stop: who makes another is given the one of the process.
+
+    Which session is active is known of each thread by itself; the context that sessions share is one for all threads.
+    """
+    _check_no_context()
+    # Of Spark Connect there is no context, and Spark knows the session of this thread, or the first one.
+    session = _connect_session()
+    if session is not None:
+        raise _is_running(session.client.host)
+
+
+def _check_no_context() -> None:
+    context = SparkContext._active_spark_context
+    if context is not None and context._jsc is not None:
+        raise _is_running(str(context.master))
+
+
+def _connect_session() -> Any:
+    module = sys.modules.get("pyspark.sql.connect.session")
+    if module is None:
+        return None
+    return module.SparkSession.getActiveSession() or module.SparkSession._get_default_session()
+
+
+def _is_running(where: str) -> ClusterError:
+    return ClusterError(
+        f"spark: a Spark session is running already (master {where})",
+        "give it to us, sq.spark(session), or stop it first.",
+    )
 
 
 CONNECT_PACKAGES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
 
 
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""Where the environment has it, PySpark takes whatever is asked of it for something of Spark Connect."""
+
+
 def _session_at(address: str) -> SparkSession:
+    is_connected = CONNECT_MODE in os.environ
     try:
         # Asked here: PySpark, where it takes the program for a test of its own, ends it when one is missing.
         for name in CONNECT_PACKAGES:
             importlib.import_module(name)
-        session: SparkSession = SparkSession.builder.remote(address).getOrCreate()
+        _check_no_context()
+        # Not the one that there may be already, at whatever address: ours is stopped when the cluster is closed.
+        session: SparkSession = SparkSession.builder.remote(address).create()
     except ImportError as error:
         raise ClusterError(
             f"spark: {address} is Spark Connect, which needs packages that are not here: {error}",
             "pip install 'squill[connect]'",
         ) from error
+    except (PySparkException, ValueError) as error:
+        if not is_connected:
+            os.environ.pop(CONNECT_MODE, None)
+        raise _not_started(address, error) from error
     return session
 
 
