@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, insert, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
+from squill.arguments import URLS_HINT
 from squill.catalog.tables import METADATA, VERSION, catalog_version
 from squill.errors import ClusterError, PlanError
 from squill.plan.paths import path_text
@@ -20,7 +21,6 @@ __all__ = ["Database"]
 
 WAIT_SECONDS = 30
 """How long a writer of SQLite waits for another one."""
-URLS_HINT = "write sqlite:///folder/catalog.sqlite or postgresql://user:password@host/database."
 
 
 class Database:

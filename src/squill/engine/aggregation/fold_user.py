@@ -34,6 +34,7 @@ from squill.engine.owned import owned
 from squill.engine.row_starts import row_starts
 from squill.errors import PlanError, UserFunctionError
 from squill.plan.aggregates import BoundAggregate, UserAggregate
+from squill.wording import shortened
 
 __all__ = ["ChangeFold", "ListFold", "PythonChangeFold", "PythonListFold"]
 
@@ -120,7 +121,9 @@ class Compiled:
         user = functions_of(call)
         initial = user.init()
         if not isinstance(initial, tuple) or not initial or not all(type(item) in STATES for item in initial):
-            raise kernels.NotCompilableError(f"init() gives {initial!r}, not a tuple of numbers")
+            raise kernels.NotCompilableError(f"init() gives {shortened(initial)}, not a tuple of numbers")
+        if any(type(item) is int and not -(2**63) <= item < 2**63 for item in initial):
+            raise kernels.NotCompilableError(f"init() gives {shortened(initial)}, which 64 bits do not hold")
         for item in call.inputs:
             if type(item.dtype) not in NUMBERS:
                 raise kernels.NotCompilableError(f"the input {item.name!r} is {item.dtype}, not a number")
@@ -335,7 +338,7 @@ def _python_series(call: BoundAggregate, values: Sequence[Any]) -> pl.Series:
             ]
             return pl.DataFrame(columns).to_struct(call.placeholder)
         return pl.Series(call.placeholder, values, call.dtype)
-    except (TypeError, pl.exceptions.PolarsError) as error:
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise UserFunctionError(
             f"aggregate {call}: result(state) returned a value that is not {call.dtype}: {error}",
             "give the dtype of what result returns.",
