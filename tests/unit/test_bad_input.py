@@ -583,9 +583,6 @@ CASES: dict[str, Callable[[], object]] = {
     "events_of_columns_without_names": lambda: sq.from_events([], schema={1: pl.Int64}),  # type: ignore[dict-item]
     "where_is_a_list": lambda: stream().aggregate(n=sq.count(where=["price"])),  # type: ignore[arg-type]
     "top_k_beyond_64_bits": lambda: sq.top_k("price", 2**63),
-    "aggregate_fn_begins_with_an_error": lambda: sq.aggregate_fn(
-        "price", init=lambda: (1 // 0,), accumulate=max, result=max, dtype=pl.Int64
-    ),
     "arrow_function_over_a_number": lambda: stream().as_arrow_function(7),  # type: ignore[arg-type]
     "shards_subscriber_fails": lambda: sharded().subscribe(ring),
 }

@@ -198,13 +198,6 @@ def aggregate_fn(
     for name, function in {**functions, **{k: v for k, v in optional.items() if v is not None}}.items():
         if not callable(function):
             raise PlanError(f"sq.aggregate_fn: {name} is {shortened(function)}, not a function", f"{name}=lambda …: …")
-    try:
-        init()
-    except Exception as error:
-        raise PlanError(
-            f"sq.aggregate_fn: init() raised {type(error).__name__}: {error}",
-            "it takes nothing and returns the state of no events: init=lambda: (0, 0.0).",
-        ) from error
     if deaccumulate is None:
         warnings.warn(
             "sq.aggregate_fn without deaccumulate folds all live events again at each change; "

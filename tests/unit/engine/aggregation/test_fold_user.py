@@ -140,6 +140,17 @@ def smaller(state: tuple[int]) -> int:
     return state[0] % 10**100
 
 
+def broken() -> tuple[int]:
+    raise ConnectionError("no state today")
+
+
+@pytest.mark.parametrize("changes", [{}, {"deaccumulate": lambda state, t, x: state}])
+def test_an_error_in_init_is_told_where_the_query_runs(changes: dict[str, Any]) -> None:
+    failing = user("x", init=broken, accumulate=lambda s, t, x: s, result=smaller, dtype=pl.Int64, **changes)
+    with pytest.raises(UserFunctionError, match=r"aggregate aggregate_fn.x.: init.. failed: ConnectionError: no state"):
+        value_at_end(failing, [1, 2], pl.Int64)
+
+
 def joined_x() -> AggregateExpr:
     return user("x", init=str, accumulate=lambda text, t, s: text + s, dtype=pl.String, result=str.upper)
 
