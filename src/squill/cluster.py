@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from squill import ingest
+from squill.arguments import URLS_HINT
 from squill.errors import PlanError
 from squill.plan.build import live
 from squill.plan.build.movement import checked_shards, split
@@ -57,6 +58,8 @@ WAREHOUSE = "squill-warehouse"
 
 def _catalog_place(warehouse: Folder | None, catalog: str | None) -> tuple[str, Path | None]:
     """Return the URL of the catalog, and its file when it is nobody's choice."""
+    if catalog is not None and not isinstance(catalog, str):
+        raise PlanError(f"catalog: {shortened(catalog)} is no URL of a database", URLS_HINT)
     file = written_path(WAREHOUSE if warehouse is None else warehouse, "warehouse").resolve() / "catalog.sqlite"
     return catalog or f"sqlite:///{file}", file if warehouse is None and catalog is None else None
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from squill.arguments import checked_flag
 from squill.listed import ListedEvents
 from squill.plan.build.events import events_source
 from squill.plan.build.sources import file_source, frame_source
@@ -145,6 +146,7 @@ def from_json(text: str, *, allow_code: bool = False) -> Stream:
     >>> sq.from_json(text).collect().rows()
     [(4, 8, 2), (8, 12, 3)]
     """
+    checked_flag(allow_code, "from_json: allow_code")
     return Stream(plan_from_json(text, allow_code=allow_code))
 
 

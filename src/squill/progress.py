@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from squill.arguments import checked_flag
 from squill.errors import PlanError
 from squill.plan.assignment import (
     MOST_STEPS,
@@ -113,6 +114,5 @@ def columns(
 
 
 def _together(given: object, operator: str, trust: object) -> tuple[str, ...]:
-    if not isinstance(trust, bool):
-        raise PlanError(f"{operator}: trust is {shortened(trust)}", "give True or False.")
+    checked_flag(trust, f"{operator}: trust")
     return () if given is None else names_of(given, f"{operator}: together")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
 
+from squill.arguments import check_takes_streams, checked_flag
 from squill.errors import PlanError
 from squill.plan.build import movement
 from squill.plan.build.aggregation import keys_first, union
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from squill.runtime.progressive.early import EarlyAnswer
 
 __all__ = ["ShardedStream"]
+
+QUERY_EXAMPLES = "query(lambda s: s.count()), or query(other, lambda l, r: l.join(r))."
 
 
 class ShardedStream:
@@ -124,7 +126,7 @@ class ShardedStream:
         if not callable(fn) or len(others) > 1 or not all(isinstance(other, ShardedStream) for other in others):
             raise PlanError(
                 f"query: it takes a function, or a sharded stream and a function; found {shortened(arguments)}",
-                "query(lambda s: s.count()), or query(other, lambda l, r: l.join(r)).",
+                QUERY_EXAMPLES,
             )
         nodes = [self._node]
         for other in others:
@@ -253,6 +255,7 @@ class ShardedStream:
 
     def collect(self, *, sort: bool = False) -> pl.DataFrame:
         """Run the plan and return the answer, ordered by start (`sort=True`: by every column)."""
+        checked_flag(sort, "collect: sort")
         return self._cluster.recorder.collect(self._ready(), sort=sort)
 
     def run(self) -> Run:
@@ -260,11 +263,16 @@ class ShardedStream:
         return self._cluster.recorder.run(self._ready())
 
     def subscribe(self, fn: Callable[[pl.DataFrame], object]) -> None:
-        """Run the plan and call `fn` with frames of the answer, one per shard that has rows, as shards finish."""
+        """Run the plan and call `fn` with frames of the answer, one per shard that has rows, as shards finish.
+
+        An error of `fn` stops the run, and is raised as the cause of a `UserFunctionError`.
+        """
         if not callable(fn):
             raise PlanError(f"subscribe: {shortened(fn)} is not a function", "subscribe(print)")
+        from squill.engine.user_code import hand_over
+
         for frame in self.batches():
-            fn(frame)
+            hand_over(fn, frame)
 
     def start(
         self,
@@ -398,8 +406,7 @@ class ShardedStream:
         """
         from squill.runtime.store import Wanted
 
-        if not isinstance(keep_state, bool):
-            raise PlanError(f"to_storage: keep_state is {shortened(keep_state)}", "use True or False.")
+        checked_flag(keep_state, "to_storage: keep_state")
         wanted = Wanted(
             node=self._brought(),
             keys=self._keys,
@@ -450,21 +457,9 @@ class ShardedStream:
         return substitute(self._node, bring)
 
 
-def _check_takes(fn: Callable[..., Stream], streams: int) -> None:
-    try:
-        inspect.signature(fn).bind(*range(streams))
-    except ValueError:
-        return  # nobody knows what it takes
-    except TypeError as error:
-        raise PlanError(
-            f"query: the function cannot be called with {streams} stream{'s' * (streams > 1)}: {error}",
-            "query(lambda s: s.count()), or query(other, lambda l, r: l.join(r)).",
-        ) from error
-
-
 def _apply(fn: Callable[..., Stream], nodes: list[Node], keys: tuple[str, ...]) -> Node:
     group = object()
-    _check_takes(fn, len(nodes))
+    check_takes_streams(fn, len(nodes), "query", QUERY_EXAMPLES)
     result = fn(*(Stream(node, keys, group) for node in nodes))
     if not isinstance(result, Stream):
         raise PlanError(f"query: the function returned {kind_of(result)}, not a Stream", "return s.…")

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from squill.arguments import check_takes_streams
 from squill.errors import PlanError
 from squill.plan import functions
 from squill.plan.aggregates import AggregateExpr
@@ -21,6 +22,9 @@ from squill.time import Duration, TimeType
 from squill.wording import kind_of, shortened
 
 __all__ = ["Stream"]
+
+GROUP_EXAMPLE = "group_apply('key', lambda g: g.count())"
+SHARE_EXAMPLE = "share(lambda s: s.join(s.shift(1), on='k'))"
 
 
 class Stream(StreamActions):
@@ -271,7 +275,8 @@ class Stream(StreamActions):
         if callable(keys) and fn is None:
             keys, fn = None, keys
         if not callable(fn):
-            raise PlanError("group_apply: there is no function to apply", "group_apply('key', lambda g: g.count())")
+            raise PlanError("group_apply: there is no function to apply", GROUP_EXAMPLE)
+        check_takes_streams(fn, 1, "group_apply", GROUP_EXAMPLE)
         node, names = aggregation.group_keys(self._node, self._keys, keys, named, "group_apply")
         group = object()
         result = fn(Stream(node, names, group))
@@ -340,6 +345,13 @@ class Stream(StreamActions):
     def _shortcut(self, function: Callable[[str], AggregateExpr], columns: Sequence[str], what: str) -> Stream:
         if not columns:
             raise PlanError(f"{what}: no column is given", f'name one: .{what}("x").')
+        for name in columns:
+            if not isinstance(name, str):
+                raise PlanError(
+                    f"{what}: {shortened(name)} is not the name of a column",
+                    f'give names, .{what}("x"); of an expression say how the answer is called: '
+                    f".aggregate(x=sq.{what}(…)).",
+                )
         return self.aggregate(**{name: function(name) for name in columns})
 
     # -- several inputs -----------------------------------------------------------------------------------
@@ -418,7 +430,8 @@ class Stream(StreamActions):
     def share(self, fn: Callable[[Stream], Stream]) -> Stream:
         """Return `fn` of this stream: whatever it uses the stream for, the stream is computed once."""
         if not callable(fn):
-            raise PlanError(f"share: {shortened(fn)} cannot be called", "share(lambda s: s.join(s.shift(1), on='k'))")
+            raise PlanError(f"share: {shortened(fn)} cannot be called", SHARE_EXAMPLE)
+        check_takes_streams(fn, 1, "share", SHARE_EXAMPLE)
         result = fn(self)
         if not isinstance(result, Stream):
             raise PlanError(f"share: the function returned {kind_of(result)}, not a Stream", "return s.…")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
+from squill.arguments import checked_flag, is_one_of
 from squill.errors import PlanError
 from squill.plan.build import feeding
 from squill.plan.explain import explain
@@ -41,7 +42,7 @@ class StreamActions:
 
         With `on` it is the plan that the shards of that cluster run: its fragments, and how rows move between them.
         """
-        if stage not in ("logical", "rewritten"):
+        if not is_one_of(stage, ("logical", "rewritten")):
             raise PlanError(f"explain: stage is {shortened(stage)}", 'use "logical" or "rewritten".')
         if on is not None:
             from squill.cluster import checked_cluster
@@ -60,6 +61,7 @@ class StreamActions:
         >>> sq.from_json(text).collect().rows()
         [(2, 3, 4)]
         """
+        checked_flag(allow_code, "to_json: allow_code")
         return to_json(self._node, allow_code=allow_code)
 
     def collect(self, sort: bool = False, *, on: Cluster | None = None, batch_rows: int | None = None) -> pl.DataFrame:
@@ -75,6 +77,7 @@ class StreamActions:
         ...     clicks.group_apply("ad", lambda g: g.count()).collect(sort=True, on=cluster).rows()
         [(1, 2, 'a', 1), (2, 3, 'b', 1), (7, 8, 'a', 1)]
         """
+        checked_flag(sort, "collect: sort")
         if on is not None:
             if batch_rows is not None:
                 raise PlanError(

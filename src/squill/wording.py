@@ -6,6 +6,8 @@ import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+import polars as pl
+
 __all__ = ["articled", "kind_of", "near_names", "shortened"]
 
 LONGEST = 300
@@ -60,6 +62,8 @@ def shortened(value: object) -> str:
     ("'out/'", "['a', 5]")
     >>> shortened(pl.DataFrame({"x": [1, 2]}))
     'a DataFrame of shape (2, 1)'
+    >>> shortened(sq.col("x") > 3)
+    '[(col("x")) > (dyn int: 3)]'
     >>> shortened(list(range(1000)))
     '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …]'
     """
@@ -86,7 +90,8 @@ class _Shortener(reprlib.Repr):
         if isinstance(shape, tuple) and shape:  # that of one number of numpy's is empty
             return f"{kind_of(value)} of shape {shape}"
         try:
-            text = repr(value)
+            # Of an expression Python's own form has an address in it.
+            text = str(value) if isinstance(value, pl.Expr) else repr(value)
         except Exception:  # noqa: BLE001  (whatever a user's class does wrong, it is not the mistake to be told of)
             return kind_of(value)
         return kind_of(value) if "\n" in text else text

@@ -14,7 +14,7 @@ from pathlib import Path
 PACKAGE = "squill"
 
 SURFACE = ("ci", "ingest", "listed", "pushed", "stream", "stream_actions", "sharded", "cluster", "progress", "warming")
-BASE = ("time", "errors", "wording", "polars_memory", "polars_signals")
+BASE = ("time", "errors", "wording", "arguments", "polars_memory", "polars_signals")
 
 # From the top down. A layer may import itself and every layer below it.
 LAYERS: tuple[tuple[str, ...], ...] = (

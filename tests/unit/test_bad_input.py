@@ -89,13 +89,13 @@ def completed() -> PushedSource:
     return source
 
 
+def ring(frame: pl.DataFrame) -> None:
+    raise ConnectionError("the bell is broken")
+
+
 def failing() -> None:
     """Push into a source whose subscriber raises."""
     source = sq.source({"t": pl.Int64, "x": pl.Int64}, start="t")
-
-    def ring(frame: pl.DataFrame) -> None:
-        raise ConnectionError("the bell is broken")
-
     source.subscribe(ring, emit="closed")
     source.push({"t": [1, 5], "x": [7, 8]})
 
@@ -562,6 +562,29 @@ CASES: dict[str, Callable[[], object]] = {
     "query_over_a_frame": lambda: sharded().query(pl.DataFrame({"x": range(99)}), print),  # type: ignore[call-overload]
     "frame_as_a_sink": lambda: cluster().stream(pushed()).query(lambda s: s).start(pl.DataFrame({"x": range(99)})),
     "where_a_list_of_a_thousand": lambda: stream().where(list(range(1000))),  # type: ignore[arg-type]
+    "shortcut_of_an_expression": lambda: stream().sum(sq.col("price")),  # type: ignore[arg-type]
+    "group_apply_of_two_arguments": lambda: stream().group_apply("customer", lambda key, g: g.count()),  # type: ignore[arg-type, misc]
+    "share_of_no_argument": lambda: stream().share(stream),  # type: ignore[arg-type]
+    "key_named_by_a_number": lambda: stream().group_aggregate({1: sq.col("price")}, n=sq.count()),
+    "how_is_an_expression": lambda: stream().join(other(), on="customer", how=sq.col("left")),  # type: ignore[arg-type]
+    "scope_is_a_table": lambda: sharded().rekey("price").redistribute(scope=pl.DataFrame({"x": range(99)})),  # type: ignore[arg-type]
+    "mode_is_a_list": lambda: sharded().to_storage("out", mode=["overwrite"]),  # type: ignore[arg-type]
+    "format_is_a_list": lambda: sharded().to_storage("out", format=["ipc"]),  # type: ignore[arg-type]
+    "multicast_to_a_list": lambda: sharded().multicast([0, 1]),  # type: ignore[arg-type]
+    "sort_by_a_column": lambda: stream().collect(sort="price"),  # type: ignore[arg-type]
+    "shards_sorted_by_a_column": lambda: sharded().collect(sort="price"),  # type: ignore[arg-type]
+    "keep_time_is_a_column": lambda: sq.from_frame({"t": [1]}, start="t", keep_time="t"),  # type: ignore[arg-type]
+    "trust_is_text": lambda: sq.from_frame({"t": [1]}, start="t", sorted_by="t", trust="yes"),  # type: ignore[arg-type]
+    "sorted_by_true": lambda: sq.from_frame({"t": [1]}, start="t", sorted_by=True),  # type: ignore[arg-type]
+    "packed_by_a_number": lambda: cluster().from_frame({"t": [1]}, start="t", packed=[0]),  # type: ignore[list-item]
+    "input_called_by_a_number": lambda: sq.from_frame({"t": [1]}, start="t", name=7),  # type: ignore[arg-type]
+    "catalog_is_a_number": lambda: sq.local(cores=1, catalog=7),  # type: ignore[arg-type]
+    "no_events": lambda: sq.from_events(None),  # type: ignore[arg-type]
+    "events_of_columns_without_names": lambda: sq.from_events([], schema={1: pl.Int64}),  # type: ignore[dict-item]
+    "where_is_a_list": lambda: stream().aggregate(n=sq.count(where=["price"])),  # type: ignore[arg-type]
+    "top_k_beyond_64_bits": lambda: sq.top_k("price", 2**63),
+    "arrow_function_over_a_number": lambda: stream().as_arrow_function(7),  # type: ignore[arg-type]
+    "shards_subscriber_fails": lambda: sharded().subscribe(ring),
 }
 
 

@@ -13,8 +13,8 @@ from sqlalchemy.exc import IntegrityError
 
 from squill.catalog.database import Database
 from squill.catalog.tables import datasets, errors, files, lineage, runs
-from squill.errors import DatasetNotFoundError, PlanError
-from squill.plan.dataset import Dataset
+from squill.errors import ClusterError, DatasetNotFoundError, PlanError, SourceReadError
+from squill.plan.dataset import DAMAGED, Dataset
 from squill.plan.paths import unfit_text
 from squill.wording import shortened
 
@@ -241,6 +241,21 @@ class Catalog:
             if _hold(connection, name):
                 _delete(connection, name)
 
+    def is_damaged(self, name: str) -> bool:
+        """Whether there is a dataset of this name of which nobody can read what it is."""
+        if not _may_be_kept(name):
+            return False
+        with self._database.begin() as connection:
+            row = connection.execute(select(datasets).where(datasets.c.name == name)).mappings().first()
+        return row is not None and isinstance(_read(row), DAMAGED)
+
+    def forget(self, owner: str, place: str) -> None:
+        """Forget the datasets that a cluster has in such a place."""
+        theirs = select(datasets.c.name).where((datasets.c.owner == owner) & (datasets.c.place == place))
+        with self._database.begin() as connection:
+            for name in connection.scalars(theirs).all():
+                _delete(connection, name)
+
     def begin_run(self, record: RunRecord) -> None:
         """Enter a run; one that is known goes on, under another owner."""
         values = {**asdict(record), "state": RUNNING, "ended": None, "rows": None}
@@ -302,8 +317,23 @@ def _found(connection: Connection, condition: Any) -> Entry | None:
 
 
 def _entry(row: Any) -> Entry:
-    dataset = Dataset.from_json(row["manifest"], row["path"], row["place"])
-    return Entry(dataset=dataset, owner=row["owner"])
+    dataset = _read(row)
+    if isinstance(dataset, Dataset):
+        return Entry(dataset=dataset, owner=row["owner"])
+    raise ClusterError(
+        f"catalog: what it says of the dataset {row['name']!r} cannot be read: {type(dataset).__name__}: {dataset}",
+        f"cluster.remove({row['name']!r}) forgets it, and leaves its files; then make it again.",
+    ) from dataset
+
+
+def _read(row: Any) -> Dataset | Exception:
+    """Return the dataset of a row, or what is wrong with its manifest."""
+    try:
+        return Dataset.from_json(row["manifest"], row["path"], row["place"])
+    except SourceReadError:
+        raise  # of another version of Squill: that is whole
+    except DAMAGED as error:
+        return error
 
 
 def _values(entry: Entry) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select
+from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
+from squill.arguments import URLS_HINT
 from squill.catalog.tables import METADATA, VERSION, catalog_version
 from squill.errors import ClusterError, PlanError
 from squill.plan.paths import path_text
@@ -20,7 +21,11 @@ __all__ = ["Database"]
 
 WAIT_SECONDS = 30
 """How long a writer of SQLite waits for another one."""
-URLS_HINT = "write sqlite:///folder/catalog.sqlite or postgresql://user:password@host/database."
+OF_FILES = (
+    "may you write to the file and its folder, and is it a catalog? Another place is warehouse= or catalog=; "
+    "a damaged file is made anew once it is moved away."
+)
+OF_SERVERS = "is the server up, and may you use the database?"
 
 
 class Database:
@@ -61,7 +66,7 @@ class Database:
         except (NoSuchModuleError, ModuleNotFoundError) as error:
             raise ClusterError(
                 f"catalog: there is no driver for {self.shown}: {error}",
-                "for PostgreSQL install psycopg: pip install 'psycopg[binary]'.",
+                "for PostgreSQL install psycopg, pip install 'psycopg[binary]', and write postgresql://….",
             ) from error
         if self._url.get_backend_name() == "sqlite":
             event.listen(engine, "connect", _with_foreign_keys)
@@ -77,16 +82,23 @@ class Database:
         return self._make_missing_tables()
 
     def _make_missing_tables(self) -> None:
+        # Before anything is made: a catalog of another version stays as it was.
+        if inspect(self._engine).has_table(catalog_version.name):
+            self._check_version()
         METADATA.create_all(self._engine, checkfirst=True)
         with self._engine.begin() as connection:
-            found = connection.scalars(select(catalog_version.c.version)).first()
-            if found is None:
+            if connection.scalars(select(catalog_version.c.version)).first() is None:
                 connection.execute(insert(catalog_version).values(version=VERSION))
-            elif found != VERSION:
-                raise ClusterError(
-                    f"catalog: {self.shown} has version {found}, and this version of Squill reads version {VERSION}",
-                    "use another catalog=, or the version of Squill that made this one.",
-                )
+        self._check_version()
+
+    def _check_version(self) -> None:
+        with self._engine.begin() as connection:
+            found = connection.scalars(select(catalog_version.c.version)).first()
+        if found not in (None, VERSION):
+            raise ClusterError(
+                f"catalog: {self.shown} has version {found}, and this version of Squill reads version {VERSION}",
+                "use another catalog=, or the version of Squill that made this one.",
+            )
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -102,8 +114,9 @@ class Database:
             raise  # two clients at once: the caller knows what it means
         except SQLAlchemyError as error:
             reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+            is_file = self._url.get_backend_name() == "sqlite"
             raise ClusterError(
-                f"catalog: {self.shown} does not answer: {reason}", "is the server up, and may you use the database?"
+                f"catalog: {self.shown} does not answer: {reason}", OF_FILES if is_file else OF_SERVERS
             ) from error
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from squill.arguments import checked_flag, is_one_of
 from squill.engine.batch import Batch
 from squill.engine.compile import Entry, Pipeline, compile_plan
 from squill.engine.egress_changes import ChangesSink
@@ -27,7 +28,8 @@ from squill.engine.state.belonging import Belonging
 from squill.engine.state.folder import StoredState
 from squill.engine.state.journal import Journal
 from squill.engine.turns import Turn, inside_a_turn, taking_turns
-from squill.errors import CheckpointError, PlanError, SourceStateError, UserFunctionError
+from squill.engine.user_code import hand_over
+from squill.errors import CheckpointError, PlanError, SourceStateError
 from squill.plan.node import Node
 from squill.plan.nodes import PushSource
 from squill.plan.paths import path_text
@@ -222,14 +224,7 @@ class Subscription:
         frame = self._sink.take() if self._speculation is None else self._speculation.take(self.pipeline)
         if frame is None:
             return
-        try:
-            self._fn(frame)
-        except Exception as error:
-            name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
-            raise UserFunctionError(
-                f"subscribe({name}): it raised {type(error).__name__}: {error}; the first of the {frame.height} rows "
-                f"that it was given is {frame.row(0, named=True)}"
-            ) from error
+        hand_over(self._fn, frame)
 
 
 class Tap:
@@ -311,13 +306,12 @@ def _or_end(subscription: Subscription, call: Callable[[], None]) -> None:
 
 
 def _check_arguments(fn: object, emit: object, *, speculate: object, timer: object) -> None:
-    if emit not in ("changes", "closed"):
+    if not is_one_of(emit, ("changes", "closed")):
         raise PlanError(f"subscribe: emit is {shortened(emit)}", 'use "changes" or "closed".')
     if not callable(fn):
         raise PlanError(f"subscribe: {shortened(fn)} cannot be called", "give a function of one frame.")
-    for name, value in (("speculate", speculate), ("timer", timer)):
-        if not isinstance(value, bool):
-            raise PlanError(f"subscribe: {name} is {shortened(value)}", "use True or False.")
+    checked_flag(speculate, "subscribe: speculate")
+    checked_flag(timer, "subscribe: timer")
     if speculate and emit == "closed":
         raise PlanError(
             'subscribe: speculate=True with emit="closed": a closed row is final, an early answer is not',

@@ -13,7 +13,7 @@ from squill.errors import UserFunctionError
 from squill.plan.nodes import SnapshotApply, UserOperator
 from squill.wording import kind_of
 
-__all__ = ["Call", "UserCode"]
+__all__ = ["Call", "UserCode", "hand_over"]
 
 ANY_ROWS = "it must take whatever rows the input may have, nulls too: handle such rows in it, or filter them before."
 MEND = "the error that it raised is the cause of this one: mend the method, or handle the error in it."
@@ -26,6 +26,18 @@ class Call(NamedTuple):
     t: int
     slot: int
     rows: pl.DataFrame | None = None
+
+
+def hand_over(fn: Callable[[pl.DataFrame], object], frame: pl.DataFrame) -> None:
+    """Give a subscriber rows, one at least; what it raises is told with its name and a row."""
+    try:
+        fn(frame)
+    except Exception as error:
+        name = getattr(fn, "__qualname__", type(fn).__qualname__)
+        raise UserFunctionError(
+            f"subscribe({name}): it raised {type(error).__name__}: {error}; the first of the {frame.height} rows "
+            f"that it was given is {frame.row(0, named=True)}"
+        ) from error
 
 
 class UserCode:

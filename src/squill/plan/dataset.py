@@ -27,13 +27,15 @@ from squill.plan.schema import TIME_COLUMNS, Schema
 from squill.time import TimeType
 
 __all__ = [
-    "MANIFEST", "MEMORY", "STATE", "STORAGE", "Dataset", "ShardFile", "find_dataset", "is_damaged", "read_dataset",
-    "stored_sources",
+    "DAMAGED", "MANIFEST", "MEMORY", "STATE", "STORAGE", "Dataset", "ShardFile", "find_dataset", "is_damaged",
+    "read_dataset", "stored_sources",
 ]  # fmt: skip
 
 MANIFEST = "_squill/manifest.json"
 STATE = "_squill/state"
 VERSION = 1
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError)
+"""What reading a manifest raises that is not one, or not whole."""
 STORAGE, MEMORY = "storage", "memory"
 
 
@@ -231,7 +233,7 @@ def read_dataset(folder: Path) -> Dataset:
     """Return what the manifest of a folder says."""
     try:
         return Dataset.from_json((folder / MANIFEST).read_text(encoding="utf-8"), str(folder.resolve()))
-    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
+    except (OSError, *DAMAGED) as error:
         if isinstance(error, SourceReadError):
             raise
         raise SourceReadError(

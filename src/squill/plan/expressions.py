@@ -189,6 +189,8 @@ def bind(
         for item in given if isinstance(given, (list, tuple)) else (given,):
             bound.extend(_bind_any(item, scope, operator))
     for name, given in named.items():
+        if not isinstance(name, str):
+            raise PlanError(f"{operator}: {shortened(name)} is no name of a column", "names are text.")
         several = _bind_any(given, scope, operator)
         if len(several) != 1:
             raise PlanError(f"{operator}: {name}= stands for {len(several)} columns, not one", "name one column.")

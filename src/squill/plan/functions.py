@@ -12,6 +12,7 @@ from squill.errors import PlanError
 from squill.plan.aggregates import AggregateCall, AggregateExpr, UserAggregate
 from squill.plan.expressions import IntoExpression
 from squill.plan.schema import require_type
+from squill.time import INFINITY
 from squill.wording import shortened
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def _call(
 ) -> AggregateExpr:
     order = _several(order_by)
     _check_expressions(kind, "", inputs)
-    _check_expressions(kind, "where=", _several(where))
+    _check_expressions(kind, "where=", () if where is None else (where,))
     _check_expressions(kind, "order_by=", order)
     return AggregateExpr.of(AggregateCall(kind, inputs, where, order, tuple(options.items())))
 
@@ -135,8 +136,11 @@ def count_distinct(x: IntoExpression, *, where: IntoExpression | None = None) ->
 
 def top_k(by: IntoExpression, k: int, descending: bool = True, *, where: IntoExpression | None = None) -> AggregateExpr:
     """Return the `k` first rows by `by` as a list of structs (rank, payload); ties of the k-th place are kept."""
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise PlanError(f"sq.top_k: k is {shortened(k)}; it must be a whole number of at least 1", "sq.top_k('x', 10)")
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < INFINITY:
+        raise PlanError(
+            f"sq.top_k: k is {shortened(k)}; it must be a whole number of at least 1 and below 2^63",
+            "sq.top_k('x', 10)",
+        )
     return _call("top_k", by, where=where, k=k, descending=_flag("top_k", "descending", descending))
 
 

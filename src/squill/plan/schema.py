@@ -9,7 +9,7 @@ import polars as pl
 from squill.errors import ColumnNotFoundError, PlanError
 from squill.wording import shortened
 
-__all__ = ["TIME_COLUMNS", "Schema", "require_type"]
+__all__ = ["TIME_COLUMNS", "Schema", "checked_schema", "require_type"]
 
 TIME_COLUMNS = ("start", "end")
 """Names a payload column may not have: results carry the lifetime under them."""
@@ -29,6 +29,16 @@ def require_type(given: object, what: str) -> pl.DataType:
         except TypeError:
             raise PlanError(f"{what} is {given}, which needs arguments", "say of what: pl.List(pl.Int64).") from None
     raise PlanError(f"{what} is {shortened(given)}, which is no type", "use Polars types such as pl.Int64.")
+
+
+def checked_schema(given: object, operator: str) -> Schema:
+    """Return the columns that a user says, names with types, or raise."""
+    if not isinstance(given, Mapping):
+        raise PlanError(f"{operator}: schema is {shortened(given)}", 'map names to types: {"ts": pl.Datetime("us")}.')
+    for name in given:
+        if not isinstance(name, str):
+            raise PlanError(f"{operator}: the schema has {shortened(name)} for a column's name", "names are text.")
+    return Schema({name: require_type(dtype, f"{operator}: column {name!r}") for name, dtype in given.items()})
 
 
 class Schema(Mapping[str, pl.DataType]):

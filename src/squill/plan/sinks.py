@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from squill.arguments import is_one_of
 from squill.errors import PlanError
 from squill.plan.paths import written_path
 from squill.wording import shortened
@@ -35,7 +36,7 @@ def folder(path: str | os.PathLike[str], format: str = "parquet") -> Folder:  # 
 
     `format` is "parquet" or "ipc". A plain path as sink is a folder of parquet files.
     """
-    if format not in SUFFIXES:
+    if not is_one_of(format, SUFFIXES):
         raise PlanError(f"folder: format is {shortened(format)}", f"use one of {', '.join(SUFFIXES)}.")
     return Folder(path=str(written_path(path, "folder")), format=format)
 

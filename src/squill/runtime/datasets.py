@@ -336,6 +336,9 @@ class Datasets:
 
     def remove(self, name: str) -> None:
         """Forget a dataset and delete its rows."""
+        if self._runs.has_catalog and self.catalog.is_damaged(name):
+            self.catalog.remove(name)  # which rows were its own nobody knows: they stay
+            return
         entry = self._require(name, "remove")
         self.catalog.remove(name)
         self._free(entry.dataset)
@@ -360,9 +363,7 @@ class Datasets:
         if self._folder is not None:
             self._folder.free()
         if self._runs.has_catalog:
-            for entry in self.catalog.entries():
-                if entry.owner == self._owner and entry.dataset.place == MEMORY:
-                    self.catalog.remove(str(entry.dataset.name))
+            self.catalog.forget(self._owner, MEMORY)
 
 
 def _is_in_its_place(dataset: Dataset) -> bool:

@@ -17,6 +17,7 @@ import uuid
 from pathlib import Path
 from typing import Self
 
+from squill.arguments import is_one_of
 from squill.engine.unfinished import hidden_beside, left_behind
 from squill.errors import ClusterError, PlanError
 from squill.plan.dataset import MANIFEST
@@ -111,7 +112,7 @@ class Staging:
 
 def check_mode(mode: str, operator: str) -> None:
     """Raise for a mode that there is not."""
-    if mode not in MODES:
+    if not is_one_of(mode, MODES):
         raise PlanError(f"{operator}: mode is {shortened(mode)}", 'use "error" (the default) or "overwrite".')
 
 

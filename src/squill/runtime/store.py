@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from squill.arguments import is_one_of
 from squill.engine.batch import Batch
 from squill.engine.egress import result_frame
 from squill.errors import ClusterError, PlanError
@@ -65,7 +66,7 @@ def store(
     announce: Callable[[Dataset], None] = lambda _: None,
 ) -> Dataset:
     """Run the plan, write its answer and `announce` it; left by an error, of that too, everything is as it was."""
-    if wanted.format not in SUFFIXES:
+    if not is_one_of(wanted.format, SUFFIXES):
         raise PlanError(f"{wanted.operator}: format is {shortened(wanted.format)}", 'use "parquet" or "ipc".')
     refuse_unstorable(wanted.node.schema, wanted.operator)
     refuse_progress(wanted)

@@ -3,14 +3,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, func, select, update
+from sqlalchemy import create_engine, func, insert, inspect, select, update
 
 from squill.catalog import catalog as catalog_module
 from squill.catalog.catalog import Catalog, Entry, Lineage, RunRecord
-from squill.catalog.tables import catalog_version, files, lineage
+from squill.catalog.tables import catalog_version, datasets, files, lineage
 from squill.errors import ClusterError, DatasetNotFoundError, PlanError
 from squill.plan.dataset import Dataset, ShardFile
 from squill.plan.schema import Schema
@@ -237,8 +238,44 @@ def test_wrong_urls_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="cannot be made: Not a directory"):
         Catalog(f"sqlite:///{tmp_path / 'file' / 'below' / 'catalog.sqlite'}")
     (tmp_path / "no.sqlite").write_text("this is not a database, however long it may be " * 50)
-    with pytest.raises(ClusterError, match="does not answer: file is not a database"):
+    with pytest.raises(ClusterError, match=r"does not answer: file is not a database\nHint: may you write to the file"):
         Catalog(f"sqlite:///{tmp_path / 'no.sqlite'}")
+
+
+def test_a_catalog_of_another_version_stays_as_it_was(url: str) -> None:
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    if engine.dialect.name == "sqlite":
+        Path(str(engine.url.database)).parent.mkdir()
+    catalog_version.create(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(catalog_version).values(version=9))
+    with pytest.raises(ClusterError, match="has version 9"):
+        Catalog(url)
+    assert inspect(engine).get_table_names() == ["squill_catalog"]
+    engine.dispose()
+
+
+def test_a_dataset_that_cannot_be_read_is_named_and_can_be_forgotten(catalog: Catalog, url: str) -> None:
+    catalog.put(entry("clicks"), PLAN)
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(update(datasets).values(manifest="{cut sho"))
+    engine.dispose()
+    for asked in (catalog.entries, lambda: catalog.find("clicks"), lambda: catalog.find_path("/data/x")):
+        with pytest.raises(ClusterError, match=r"of the dataset 'clicks' cannot be read(.|\n)*remove\('clicks'\)"):
+            asked()
+    assert catalog.is_damaged("clicks")
+    assert not catalog.is_damaged("other")
+    catalog.remove("clicks")
+    assert catalog.entries() == []
+
+
+def test_what_a_cluster_has_in_its_memory_is_forgotten_at_once(catalog: Catalog) -> None:
+    for name, owner, place in (("a", "me", "memory"), ("b", "me", "storage"), ("c", "you", "memory")):
+        made = entry(name, owner=owner)
+        catalog.put(replace(made, dataset=replace(made.dataset, place=place)), PLAN)
+    catalog.forget("me", "memory")
+    assert catalog.names() == ["b", "c"]
 
 
 def test_server_that_is_not_there_is_named_without_the_password() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -239,6 +240,19 @@ def test_overwritten_dataset_is_the_new_one(cluster: sq.Cluster, tmp_path: Path)
     assert cluster.dataset("counts").collect().height == 1
     with pytest.raises(SourceReadError, match="'counts' was written anew since this query was made"):
         stream.collect()
+
+
+def test_a_dataset_that_the_catalog_cannot_read_is_forgotten_and_leaves_its_files(
+    cluster: sq.Cluster, tmp_path: Path
+) -> None:
+    stored = by_key(cluster).to_storage(tmp_path / "clicks", name="clicks")
+    with sqlite3.connect(tmp_path / "warehouse" / "catalog.sqlite") as database:
+        database.execute("UPDATE squill_datasets SET manifest = '[]'")
+    with pytest.raises(ClusterError, match="what it says of the dataset 'clicks' cannot be read"):
+        cluster.dataset("clicks")
+    cluster.remove("clicks")
+    assert cluster.datasets() == []
+    assert all(Path(path).is_file() for path in stored.paths)
 
 
 def test_removed_dataset_is_gone_with_its_files(cluster: sq.Cluster, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from squill.engine.owned import owned
 from squill.engine.row_starts import row_starts
 from squill.errors import PlanError, UserFunctionError
 from squill.plan.aggregates import BoundAggregate, UserAggregate
+from squill.wording import shortened
 
 __all__ = ["ChangeFold", "ListFold", "PythonChangeFold", "PythonListFold"]
 
@@ -61,6 +62,17 @@ _NO_DELTAS = (
 def functions_of(call: BoundAggregate) -> UserAggregate:
     assert call.user is not None
     return call.user
+
+
+def _state_of_none(call: BoundAggregate) -> Any:
+    """Return what `init` gives, the state before any event."""
+    try:
+        return functions_of(call).init()
+    except Exception as error:
+        raise UserFunctionError(
+            f"aggregate {call}: init() failed: {type(error).__name__}: {error}",
+            "it takes nothing and returns the state of no events: init=lambda: (0, 0.0).",
+        ) from error
 
 
 def _gives_states(call: BoundAggregate) -> bool:
@@ -117,10 +129,11 @@ class Compiled:
     """The functions of a call as one loop, and what they need."""
 
     def __init__(self, call: BoundAggregate) -> None:
-        user = functions_of(call)
-        initial = user.init()
+        initial = _state_of_none(call)
         if not isinstance(initial, tuple) or not initial or not all(type(item) in STATES for item in initial):
-            raise kernels.NotCompilableError(f"init() gives {initial!r}, not a tuple of numbers")
+            raise kernels.NotCompilableError(f"init() gives {shortened(initial)}, not a tuple of numbers")
+        if any(type(item) is int and not -(2**63) <= item < 2**63 for item in initial):
+            raise kernels.NotCompilableError(f"init() gives {shortened(initial)}, which 64 bits do not hold")
         for item in call.inputs:
             if type(item.dtype) not in NUMBERS:
                 raise kernels.NotCompilableError(f"the input {item.name!r} is {item.dtype}, not a number")
@@ -335,7 +348,7 @@ def _python_series(call: BoundAggregate, values: Sequence[Any]) -> pl.Series:
             ]
             return pl.DataFrame(columns).to_struct(call.placeholder)
         return pl.Series(call.placeholder, values, call.dtype)
-    except (TypeError, pl.exceptions.PolarsError) as error:
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise UserFunctionError(
             f"aggregate {call}: result(state) returned a value that is not {call.dtype}: {error}",
             "give the dtype of what result returns.",
@@ -357,7 +370,7 @@ class PythonListFold(LiveRowsFold):
 
     def _value(self, rows: Sequence[tuple[Any, ...]], t: int) -> object:
         user = functions_of(self.call)
-        state = user.init()
+        state = _state_of_none(self.call)
         for row in rows:
             state = called(self, user.accumulate, state, row)
         return result_of(self, state, t)
@@ -369,7 +382,7 @@ class PythonMergeFold(PythonListFold):
     def _value(self, rows: Sequence[tuple[Any, ...]], t: int) -> object:
         user = functions_of(self.call)
         assert user.merge is not None
-        state = user.init()
+        state = _state_of_none(self.call)
         for t_of_row, *elements in rows:
             try:
                 state = user.merge(state, tuple(elements))
@@ -441,7 +454,7 @@ class PythonChangeFold(RowFold):
     def _change(self, slot: int, comes: Any, row: tuple[Any, ...]) -> None:
         user = functions_of(self.call)
         assert user.deaccumulate is not None
-        state = self._states[slot] if slot in self._states else user.init()
+        state = self._states[slot] if slot in self._states else _state_of_none(self.call)
         self._states[slot] = called(self, user.accumulate if comes else user.deaccumulate, state, row)
 
     def _value(self, deltas: Deltas, cell: int) -> object:
@@ -449,7 +462,7 @@ class PythonChangeFold(RowFold):
         if deltas.cell_alive[cell] == 0:
             self._states.pop(slot, None)
             return None
-        state = self._states[slot] if slot in self._states else functions_of(self.call).init()
+        state = self._states[slot] if slot in self._states else _state_of_none(self.call)
         return result_of(self, state, deltas.cell_time[cell])
 
     def save(self) -> OperatorState:

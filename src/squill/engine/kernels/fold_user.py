@@ -24,6 +24,7 @@ from numba.core.errors import NumbaError, TypingError, UnsupportedBytecodeError
 from numba.extending import overload
 
 from squill.engine.kernels.jit import inlined, kernel
+from squill.wording import kind_of
 
 __all__ = ["ROW", "NotCompilableError", "StateTypeError", "compile_beside", "compile_loop", "put"]
 
@@ -143,11 +144,19 @@ def compile_beside(user: Mapping[str, Function], source: str, choose: Callable[[
     try:
         return _kept_loop(user, source, choose)
     except _NotPortableError:
+        _refuse_other_callables(user)
         functions = {name: numba.njit(nogil=True)(function) for name, function in user.items()}
         namespace: dict[str, Any] = {"put": put, "inlined": inlined, **functions}
         exec(compile(source, "squill_user.py", "exec"), namespace)  # noqa: S102 (our own text)
         loop: Function = numba.njit(nogil=True)(choose(namespace))
         return loop
+
+
+def _refuse_other_callables(user: Mapping[str, Function]) -> None:
+    """Raise for what can be called but has no bytecode of its own: partials, bound methods, builtins, objects."""
+    for name, function in user.items():
+        if not isinstance(_written(function), types.FunctionType):
+            raise NotCompilableError(f"{name} is {kind_of(function)}, not a function that def or lambda has made")
 
 
 def compile_now(loop: Function, arguments: Sequence[Any]) -> None:
@@ -209,9 +218,14 @@ def _kept_loop(user: Mapping[str, Function], source: str, choose: Callable[[dict
     return kept
 
 
+def _written(function: Any) -> Any:
+    """Return what was given, of a function that is compiled already the one that was written."""
+    return getattr(function, "py_func", function)
+
+
 def _plain(function: Any) -> types.FunctionType:
     """Return the Python function, also of one that is compiled already."""
-    plain = getattr(function, "py_func", function)
+    plain = _written(function)
     if not isinstance(plain, types.FunctionType):
         raise _NotPortableError
     return plain

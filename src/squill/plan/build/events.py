@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from squill.arguments import checked_label
 from squill.errors import InputError, PlanError, TimeTypeError
 from squill.plan.events import EndEdge, Event, Interval, Point, Punctuation, StartEdge
 from squill.plan.node import Node
 from squill.plan.nodes import Disorder, EventsSource
-from squill.plan.schema import Schema
+from squill.plan.schema import Schema, checked_schema
 from squill.time import TimeType
 from squill.wording import shortened
 
@@ -22,10 +23,12 @@ __all__ = ["checked_disorder", "events_source"]
 def events_source(
     events: Iterable[Event], disorder: Disorder, name: str | None, schema: Mapping[str, Any] | None
 ) -> Node:
+    if not isinstance(events, Iterable):
+        raise PlanError(f"from_events: {shortened(events)} is no list of events", "sq.from_events([sq.point(1, x=2)])")
     listed = tuple(_checked(event) for event in events)
     # An end edge at infinity says that its event never ends, which is so without it.
     listed = tuple(event for event in listed if not (isinstance(event, EndEdge) and event.end is None))
-    columns = Schema(schema) if schema is not None else _payload_schema(listed)
+    columns = checked_schema(schema, "from_events") if schema is not None else _payload_schema(listed)
     columns.without_time_names("from_events")
     _check_payloads(listed, columns)
     if schema is not None:
@@ -34,7 +37,7 @@ def events_source(
     for event in listed:
         _check_lifetime(event, time)
     return EventsSource(
-        label=name or "events",
+        label=checked_label(name, "from_events") or "events",
         columns=columns,
         lifetime=None,
         events=listed,

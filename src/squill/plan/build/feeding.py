@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
+from squill.arguments import is_one_of
 from squill.errors import PlanError
 from squill.plan.node import Node, walk
 from squill.plan.nodes import EventsSource, PushSource, Source
 from squill.plan.nodes.sources import FedSource
 from squill.plan.rebuild import substitute
+from squill.wording import shortened
 
 __all__ = ["fed"]
 
@@ -55,8 +57,10 @@ def _chosen(sources: list[Source], label: str | None) -> Source:
                 f"say which one the function is fed: input={sources[0].label!r}; name= gives an input a name.",
             )
         return sources[0]
-    found = [source for source in sources if source.label == label]
+    found = [source for source in sources if is_one_of(label, (source.label,))]
     if len(found) != 1:
         what = "is no input" if not found else f"are {len(found)} inputs"
-        raise PlanError(f"{OPERATOR}: there {what} called {label!r}; the inputs are {labels}", "name one of them.")
+        raise PlanError(
+            f"{OPERATOR}: there {what} called {shortened(label)}; the inputs are {labels}", "name one of them."
+        )
     return found[0]

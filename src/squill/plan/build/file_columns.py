@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 
@@ -21,8 +21,7 @@ from squill.plan.build.files import TYPED, FoundFile, common_type, compare_colum
 from squill.plan.build.folder_columns import folder_schema
 from squill.plan.build.locations import is_compressed, open_file, read_errors
 from squill.plan.nodes import FileSource
-from squill.plan.schema import Schema, require_type
-from squill.wording import shortened
+from squill.plan.schema import Schema, checked_schema
 
 __all__ = ["check_columns", "given_schema", "input_columns"]
 
@@ -80,9 +79,10 @@ def common_schema(files: Sequence[str], file_format: str) -> Schema:
 
 def given_schema(given: object, operator: str) -> Schema:
     """Return the columns that the user says: nothing is guessed, and what the files have beside them is left out."""
-    if not isinstance(given, Mapping) or not given:
-        raise PlanError(f"{operator}: schema is {shortened(given)}", 'map names to types: {"ts": pl.Datetime("us")}.')
-    return Schema({name: require_type(dtype, f"{operator}: column {name!r}") for name, dtype in given.items()})
+    columns = checked_schema(given, operator)
+    if not columns:
+        raise PlanError(f"{operator}: schema is {given}", 'map names to types: {"ts": pl.Datetime("us")}.')
+    return columns
 
 
 def _check_given(columns: Schema, files: Sequence[str], file_format: str, operator: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from squill.arguments import is_one_of
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
 from squill.plan.build.csv_times import as_text, read_times
 from squill.plan.build.locations import folders_below, matching_files, open_file, read_errors, suffix_of
@@ -75,7 +76,7 @@ def expand_paths(paths: object) -> tuple[FoundFile, ...]:
 def format_of(files: Sequence[str], given: str | None) -> str:
     """Return the format of the files: the one given, or the one that all their names tell."""
     if given is not None:
-        if given not in FORMATS.values():
+        if not is_one_of(given, FORMATS.values()):
             raise PlanError(
                 f"scan: format is {shortened(given)}", f"use one of {', '.join(sorted(set(FORMATS.values())))}."
             )

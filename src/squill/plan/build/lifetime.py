@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from squill.arguments import is_one_of
 from squill.errors import DurationError, PlanError, TimeTypeError
 from squill.plan.build.checks import refuse_objects
 from squill.plan.expressions import END, START, Expression, Scope, bind_one
@@ -21,7 +22,7 @@ from squill.plan.nodes import (
     WaitForEnds,
     WithDuration,
 )
-from squill.time import NANOSECONDS, Duration, TimeType
+from squill.time import Duration, TimeType
 from squill.wording import shortened
 
 __all__ = [
@@ -143,6 +144,6 @@ def cast_time(node: Node, unit: str) -> Node:
             f"cast_time: this stream's time is {time}; integer ticks have no unit",
             "convert the column to a Datetime before giving it as start=.",
         )
-    if unit not in ("ns", "us", "ms", "d") or unit not in NANOSECONDS:
+    if not is_one_of(unit, ("ns", "us", "ms", "d")):
         raise DurationError(f"cast_time: unit is {shortened(unit)}", 'use "ns", "us", "ms" (Datetime) or "d" (Date).')
     return node if time.unit == unit else CastTime(parent=node, unit=unit)

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from squill.arguments import checked_label
 from squill.errors import PlanError, SourceReadError
 from squill.plan.build.events import checked_disorder
 from squill.plan.build.file_columns import given_schema, input_columns
@@ -57,7 +58,8 @@ def folder_source(
     chosen = format_of([found.path for found in files] or (text,), file_format)
     columns, folder_columns = input_columns(files, chosen, schema, OPERATOR, first_only=True)
     live = WatchedFolder(path=str(Path(text).resolve()), files_per_epoch=files_per_epoch)
-    return _built(live, columns, chosen, name or Path(text).name, folder_columns, is_given=schema is not None, **times)
+    label = checked_label(name, OPERATOR) or Path(text).name
+    return _built(live, columns, chosen, label, folder_columns, is_given=schema is not None, **times)
 
 
 def partitions_source(
@@ -65,7 +67,7 @@ def partitions_source(
 ) -> LiveSource:
     """Return the rows of a user's own source; without a schema the first rows of a partition tell the columns."""
     columns = _peeked(given) if schema is None else given_schema(schema, OPERATOR)
-    return _built(given, columns, "partitions", name or "partitions", **times)
+    return _built(given, columns, "partitions", checked_label(name, OPERATOR) or "partitions", **times)
 
 
 def pushed_source(given: Node, *, name: str | None) -> LiveSource:
@@ -76,7 +78,7 @@ def pushed_source(given: Node, *, name: str | None) -> LiveSource:
             "give a folder, sq.partitions(…), or sq.source(…) itself; queries come after: stream(…).query(…).",
         )
     return LiveSource(
-        label=name or given.label,
+        label=checked_label(name, OPERATOR) or given.label,
         columns=given.columns,
         lifetime=given.lifetime,
         paths=(),
@@ -89,7 +91,7 @@ def pushed_source(given: Node, *, name: str | None) -> LiveSource:
 
 def streaming_source(table: object, columns: Schema, *, name: str | None, **times: Any) -> LiveSource:
     """Return the rows of a streaming table whose columns are these."""
-    return _built(StreamingTable(table=table), columns, "table", name or "table", **times)
+    return _built(StreamingTable(table=table), columns, "table", checked_label(name, OPERATOR) or "table", **times)
 
 
 def growing(root: Node, operator: str) -> Node:

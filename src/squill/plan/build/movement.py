@@ -7,9 +7,10 @@ from typing import Any
 
 import polars as pl
 
+from squill.arguments import is_one_of
 from squill.errors import PlanError
 from squill.plan.build.aggregation import group_keys
-from squill.plan.expressions import Expression, bind
+from squill.plan.expressions import Expression, bind_one
 from squill.plan.layout import Layout
 from squill.plan.live import Refresh
 from squill.plan.node import Node
@@ -38,9 +39,9 @@ class Target:
     """Where rows are to go, as the user gave it: the layout, the scope, and what carries them."""
 
     def __init__(self, before: Layout, layout: Layout, scope: str | None, channel: str | None, operator: str) -> None:
-        if scope is not None and scope not in SCOPES:
+        if not is_one_of(scope, (None, *SCOPES)):
             raise PlanError(f"{operator}: scope is {shortened(scope)}", "use 'local' or 'global', or leave it out.")
-        if channel is not None and channel not in CHANNELS:
+        if not is_one_of(channel, (None, *CHANNELS)):
             raise PlanError(
                 f"{operator}: channel is {shortened(channel)}", "use 'files' or 'shuffle', or leave it out."
             )
@@ -96,7 +97,7 @@ def multicast(node: Node, shards: Any, target: Target) -> Node:
 
 
 def _shard_numbers(node: Node, shards: Any) -> Expression:
-    (chosen,) = bind([shards], {}, node.scope, "multicast")
+    chosen = bind_one(shards, node.scope, "multicast")
     dtype = chosen.dtype
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
     if not inner.is_integer():

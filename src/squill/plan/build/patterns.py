@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from squill.arguments import checked_flag
 from squill.errors import ColumnNotFoundError, PlanError
 from squill.plan.build.checks import refuse_lost_codecs, refuse_object_order
 from squill.plan.codec import Codec
@@ -49,8 +50,6 @@ def detect(
     node: Node, keys: Sequence[str], pattern: object, within: Duration | None, overlap: object, order_by: object
 ) -> Node:
     time = ordered_time(node, "detect")
-    if not isinstance(overlap, bool):
-        raise PlanError(f"detect: overlap is {shortened(overlap)}", "use True or False.")
     whole = as_pattern(pattern, "detect")
     binder = _Binder(node, tuple(keys), whole)
     order = None if order_by is None else bind_order(order_by, node, "detect")
@@ -62,7 +61,7 @@ def detect(
         tree=_tree(whole, iter(range(len(binder.leaves)))),
         registers=tuple(binder.registers.values()),
         within=None if within is None else time.positive(within, "detect: within"),
-        overlap=overlap,
+        overlap=checked_flag(overlap, "detect: overlap"),
         order_by=order,
         keys=tuple(keys),
     )

@@ -151,7 +151,7 @@ def returned_columns(
 def _column_type(name: str, dtype: Any, operator: str) -> pl.DataType:
     if isinstance(dtype, Codec):
         return pl.Binary()
-    if dtype == pl.Object:
+    if dtype is pl.Object or isinstance(dtype, pl.Object):
         raise PlanError(
             f"{operator}: the column {name!r} holds Python objects, which cannot cross shards, files or checkpoints",
             "say how they become bytes: schema={'" + name + "': sq.codec(Type, encode, decode)}.",

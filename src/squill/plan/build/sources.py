@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from squill.arguments import checked_flag, checked_label, is_one_of
 from squill.errors import DurationError, PlanError, TimeTypeError
 from squill.plan.build.events import checked_disorder
 from squill.plan.build.file_columns import input_columns
@@ -19,7 +20,7 @@ from squill.plan.node import Node
 from squill.plan.nodes import Disorder, FileSource, FrameSource, Lifetime, Promises, PushSource, Stored
 from squill.plan.nodes.tables import CachedSource, ElsewhereSource, TableSource
 from squill.plan.properties import Properties
-from squill.plan.schema import Schema, require_type
+from squill.plan.schema import Schema, checked_schema
 from squill.time import Duration, TimeType
 from squill.wording import kind_of, shortened
 
@@ -57,8 +58,9 @@ def lifetime_of(
     columns: Schema, start: object, end: object, lifetime: str, operator: str, *, keep_time: bool
 ) -> Lifetime | None:
     """Return how times are read off the rows; None for relational data."""
-    if lifetime not in ("point", "open"):
+    if not is_one_of(lifetime, ("point", "open")):
         raise PlanError(f"{operator}: lifetime is {shortened(lifetime)}", 'use "point" or "open".')
+    checked_flag(keep_time, f"{operator}: keep_time")
     if start is None:
         if end is not None:
             raise PlanError(f"{operator}: end= without start=", "name the start column too.")
@@ -91,6 +93,7 @@ def promises_of(
     *,
     trust: bool,
 ) -> Promises:
+    checked_flag(trust, f"{operator}: trust")
     time = None if lifetime is None else TimeType.of(lifetime.start.dtype)
     ticks: int | None = None
     if duration is not None:
@@ -107,8 +110,14 @@ def promises_of(
 
 
 def _names(given: object, columns: Schema, operator: str) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else tuple(given or ())  # type: ignore[arg-type]
+    if given is None:
+        return ()
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     for name in names:
+        if not isinstance(name, str):
+            raise PlanError(
+                f"{operator}: {shortened(given)} does not name columns", 'give a name, or a list: ["user", "ad"].'
+            )
         columns.require(name, operator)
     return names
 
@@ -130,7 +139,7 @@ def frame_source(
     columns = Schema(frame.schema)
     read = lifetime_of(columns, start, end, lifetime, "from_frame", keep_time=keep_time)
     built = FrameSource(
-        label=name or "frame",
+        label=checked_label(name, "from_frame") or "frame",
         columns=columns,
         lifetime=read,
         promises=promises_of(columns, read, operator="from_frame", **promises),
@@ -155,7 +164,7 @@ def table_source(
     """Return the rows of a runtime's own table, whose columns are these."""
     read = lifetime_of(columns, start, end, lifetime, "from_spark", keep_time=keep_time)
     built = TableSource(
-        label=name or "table",
+        label=checked_label(name, "from_spark") or "table",
         columns=columns,
         lifetime=read,
         paths=(),
@@ -211,15 +220,13 @@ def push_source(
     *,
     keep_time: bool,
 ) -> PushSource:
-    if not isinstance(schema, Mapping):
-        raise PlanError(f"source: schema is {shortened(schema)}", "map names to types: {'t': pl.Int64}.")
-    columns = Schema({name: require_type(dtype, f"source: column {name!r}") for name, dtype in schema.items()})
+    columns = checked_schema(schema, "source")
     read = lifetime_of(columns, start, end, lifetime, "source", keep_time=keep_time)
     if read is None or read.start.source_column is None or (read.end is not None and read.end.source_column is None):
         raise PlanError("source: start= and end= name columns of the schema", 'sq.source({"t": pl.Int64}, start="t").')
     time = TimeType.of(read.start.dtype, read.start.name)
     built = PushSource(
-        label=name or "source",
+        label=checked_label(name, "source") or "source",
         columns=columns,
         lifetime=read,
         source=feed,
@@ -277,7 +284,7 @@ def file_source(
     columns, folder_columns = input_columns(found, chosen, schema, "scan")
     read = lifetime_of(columns, start, end, lifetime, "scan", keep_time=keep_time)
     built = FileSource(
-        label=name or Path(files[0]).parent.name or "scan",
+        label=checked_label(name, "scan") or Path(files[0]).parent.name or "scan",
         columns=columns,
         lifetime=read,
         promises=promises_of(columns, read, operator="scan", **promises),
@@ -305,15 +312,15 @@ def _over_dataset(
     dataset: Dataset, name: str | None, file_format: str | None, read: Lifetime | None, stored: Stored, **promises: Any
 ) -> Node:
     """Return the rows of a dataset with these times."""
-    if file_format not in (None, dataset.format):
+    if not is_one_of(file_format, (None, dataset.format)):
         raise PlanError(
-            f"scan: format is {file_format!r}, but {dataset.path!r} is a dataset of {dataset.format} files",
+            f"scan: format is {shortened(file_format)}, but {dataset.path!r} is a dataset of {dataset.format} files",
             "leave format out: the manifest says it.",
         )
     asked = {"sorted_by": None, "packed": None, "duration": None, "unique": None, "trust": False, **promises}
     given = promises_of(dataset.columns, read, operator="scan", **asked)
     built = FileSource(
-        label=name or dataset.name or Path(dataset.path).name,
+        label=checked_label(name, "scan") or dataset.name or Path(dataset.path).name,
         columns=dataset.columns,
         lifetime=read,
         promises=given if given.duration is not None else replace(given, duration=dataset.duration),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from squill.arguments import is_one_of
 from squill.errors import PlanError
 from squill.plan.build.checks import check_key_type, check_same_time, refuse_object_order, refuse_objects
 from squill.plan.expressions import END, START, Expression, Scope, bind, bind_predicate
@@ -34,7 +35,7 @@ class On:
 
 
 def join(left: Node, right: Node, on: On, where: object, how: str) -> Node:
-    if how not in HOWS:
+    if not is_one_of(how, HOWS):
         raise PlanError(f"join: how is {shortened(how)}", "use " + ", ".join(map(repr, HOWS)) + ".")
     if how == "cross" and any(item is not None for item in (on.on, on.left_on, on.right_on)):
         raise PlanError("join: how='cross' pairs everything and takes no key columns", "leave on= out, or use 'inner'.")
@@ -49,7 +50,7 @@ def exists(left: Node, right: Node, on: On, where: object, *, negated: bool) -> 
 
 
 def asof_join(left: Node, right: Node, on: On, tolerance: Duration | None, order_by: object, how: str) -> Node:
-    if how not in ("left", "inner"):
+    if not is_one_of(how, ("left", "inner")):
         raise PlanError(f"asof_join: how is {shortened(how)}", "use 'left' or 'inner'.")
     _require_time(left, right, "asof_join")
     matching = _matching(left, right, on, None, "asof_join", needs_keys=False)

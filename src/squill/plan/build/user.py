@@ -116,7 +116,7 @@ def _refuse_method(probe: Any, method: str, expected: str, what: str, hint: str)
 
 def _require_schema(schema: object, what: str, hint: str) -> Mapping[str, Any]:
     if not isinstance(schema, Mapping):
-        found = "missing" if schema is None else repr(schema)
+        found = "missing" if schema is None else shortened(schema)
         raise PlanError(f"{what}: the schema is {found}", f"map the columns of its rows to types: {hint}")
     for name in schema:
         if not isinstance(name, str):

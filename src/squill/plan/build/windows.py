@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from squill.arguments import is_one_of
 from squill.errors import PlanError
 from squill.plan.build.checks import refuse_objects
 from squill.plan.build.lifetime import temporal
@@ -19,7 +20,7 @@ def hopping_window(
     node: Node, size: Duration, hop: Duration, offset: Duration, closed: str, operator: str = "hopping_window"
 ) -> Node:
     time = temporal(node, operator)
-    if closed not in ("left", "right"):
+    if not is_one_of(closed, ("left", "right")):
         raise PlanError(
             f"{operator}: closed is {shortened(closed)}", 'use "left" ([w - size, w)) or "right" ((w - size, w]).'
         )
@@ -47,7 +48,7 @@ def session_window(
     node: Node, keys: Sequence[str], timeout: Duration, max_duration: Duration | None, rows: str
 ) -> Node:
     time = temporal(node, "session_window")
-    if rows not in ("running", "final"):
+    if not is_one_of(rows, ("running", "final")):
         raise PlanError(f"session_window: rows is {shortened(rows)}", 'use "running" or "final".')
     refuse_objects("session_window", node)
     limit = None if max_duration is None else time.positive(max_duration, "session_window: max_duration")

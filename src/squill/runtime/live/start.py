@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+from squill.arguments import checked_flag, is_one_of
 from squill.errors import PlanError
 from squill.plan.build.refresh import with_refreshed
 from squill.plan.build.sources import wall_seconds
@@ -136,11 +137,10 @@ def _refuse_own_answers(sink: Sink, sources: Iterable[LiveSource]) -> None:
 def _checked(
     every: Duration | None, emit: object, checkpoint: object, *, until_now: object, complete: object, speculate: object
 ) -> float:
-    if emit not in EMITS:
+    if not is_one_of(emit, EMITS):
         raise PlanError(f"start: emit is {shortened(emit)}", 'use "closed" or "changes".')
     for name, value in (("until_now", until_now), ("complete", complete), ("speculate", speculate)):
-        if not isinstance(value, bool):
-            raise PlanError(f"start: {name} is {shortened(value)}", "use True or False.")
+        checked_flag(value, f"start: {name}")
     if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
         raise PlanError(f"start: checkpoint is {shortened(checkpoint)}", 'give the path of a folder, such as "ck/".')
     return wall_seconds(every, "start: every") or 0.0

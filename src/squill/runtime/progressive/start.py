@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from squill.arguments import checked_flag
 from squill.engine.progress.ingress import pieces_of_progress, ready_to_read
 from squill.engine.progress.points import points_of
 from squill.engine.progress.stored import stored_counts
 from squill.engine.progress.tally import Tally
-from squill.errors import PlanError, UnsupportedOperatorError
+from squill.errors import UnsupportedOperatorError
 from squill.plan.apart import check_apart, deciding
 from squill.plan.assignment import AtStart, Columns
 from squill.plan.build.checks import refuse_objects
@@ -39,7 +40,6 @@ from squill.runtime.progressive.provenance import ProvenanceOf
 from squill.runtime.progressive.status import Watch
 from squill.runtime.progressive.whole import whole_answer
 from squill.runtime.runtime import Runtime
-from squill.wording import shortened
 
 __all__ = ["start_progressive"]
 
@@ -81,8 +81,7 @@ def start_progressive(
     `sharded` puts the plan onto shards, where it is not yet: once its inputs have their progress. `spread` does so with
     what else is to be asked of the inputs.
     """
-    if not isinstance(ha, bool):
-        raise PlanError(f"progressive: ha is {shortened(ha)}", "give True or False.")
+    checked_flag(ha, "progressive: ha")
     if runtime is not None:
         runtime.refuse_early(ha=ha)
     checked = checked_until(until)

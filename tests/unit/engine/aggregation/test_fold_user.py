@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,49 @@ def test_what_numba_cannot_even_read_warns_too() -> None:
     imports = user("x", init=lambda: (0,), accumulate=rounded, result=lambda state: state[0], dtype=pl.Int64)
     with pytest.warns(UserWarning, match="runs as plain Python, which is slow: Use of unsupported opcode"):
         assert value_at_end(imports, [1, 2], pl.Int64) == 3
+
+
+class Adder:
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __call__(self, state: tuple[int], t: int, x: int) -> tuple[int]:
+        return (state[0] + self.times * x,)
+
+    def called(self, state: tuple[int], t: int, x: int) -> tuple[int]:
+        return self(state, t, x)
+
+
+@pytest.mark.parametrize(
+    ("what", "functions"),
+    [
+        ("result is a builtin_function_or_method", {"result": max}),
+        ("accumulate is a partial", {"accumulate": partial(lambda by, state, t, x: (state[0] + by * x,), 2)}),
+        ("accumulate is an Adder", {"accumulate": Adder(2)}),
+        ("deaccumulate is a method", {"deaccumulate": Adder(-2).called}),
+        ("init.. gives .an int of 333 bits", {"init": lambda: (10**100,)}),
+    ],
+)
+def test_whatever_can_be_called_is_a_function(what: str, functions: dict[str, Any]) -> None:
+    usual = {"init": lambda: (0,), "accumulate": lambda state, t, x: (state[0] + 2 * x,), "result": smaller}
+    doubled = user("x", dtype=pl.Int64, **{**usual, **functions})
+    with pytest.warns(UserWarning, match=f"runs as plain Python, which is slow: {what}"):
+        assert value_at_end(doubled, [1, 2], pl.Int64) == 6
+
+
+def smaller(state: tuple[int]) -> int:
+    return state[0] % 10**100
+
+
+def broken() -> tuple[int]:
+    raise ConnectionError("no state today")
+
+
+@pytest.mark.parametrize("changes", [{}, {"deaccumulate": lambda state, t, x: state}])
+def test_an_error_in_init_is_told_where_the_query_runs(changes: dict[str, Any]) -> None:
+    failing = user("x", init=broken, accumulate=lambda s, t, x: s, result=smaller, dtype=pl.Int64, **changes)
+    with pytest.raises(UserFunctionError, match=r"aggregate aggregate_fn.x.: init.. failed: ConnectionError: no state"):
+        value_at_end(failing, [1, 2], pl.Int64)
 
 
 def joined_x() -> AggregateExpr:
