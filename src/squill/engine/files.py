@@ -258,13 +258,15 @@ def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
 
 
 def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
+    changed = changed_type(source.file_columns, piece.path, source.format)
+    if changed is not None and source.format in TYPED:  # in the others types are guessed from some values
+        return changed
     if source.predicate is not None and (failed := _failed_at(source, piece)) is not None:
         place, row = _shown_place(source, piece), "" if not failed else f", for the row {failed}"
         return InputError(
             f"where: the condition {source.predicate} failed on the rows of {place!r}: {first_line(error)}{row}",
             "check the values; .cast(…, strict=False) gives null instead of an error.",
         )
-    changed = changed_type(source.file_columns, piece.path, source.format)
     return unreadable(piece.path, source.format, error) if changed is None else changed
 
 
