@@ -12,6 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from squill.engine.file_ranges import rows_told
+from squill.plan.build.files import unreadable
 from squill.plan.build.locations import open_file, read_errors
 from squill.plan.build.unchanged_files import KeptByFile
 from squill.plan.expression_text import conditions_of, deserialise, dump_tree, load_tree
@@ -20,7 +22,7 @@ from squill.plan.nodes import FileSource
 from squill.plan.schema import Schema
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["RowGroups", "bounds_of_rows", "joined_groups", "row_groups"]
+__all__ = ["RowGroups", "bounds_of_rows", "joined_groups", "known_rows", "row_groups"]
 
 MIRRORED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 Bools = npt.NDArray[np.bool_]
@@ -119,6 +121,12 @@ def bounds_of_rows(path: str, source: FileSource, column: str) -> list[tuple[ran
     return found
 
 
+def known_rows(path: str) -> int | None:
+    """Return how many rows a file has; None when it does not tell."""
+    told = _told_by(path)
+    return None if told is None else int(told.metadata.num_rows)
+
+
 def _bytes_told(told: Told | None) -> int:
     return 0 if told is None else told.metadata.serialized_size
 
@@ -133,6 +141,10 @@ def _read_told(path: str) -> Told | None:
             metadata = pq.read_metadata(file)
     except read_errors():
         return None
+    try:
+        rows_told(metadata)
+    except OSError as error:
+        raise unreadable(path, "parquet", error) from error
     leaves = [metadata.schema.column(place) for place in range(metadata.num_columns)]
     # A column called "a.b" comes last: it has the path of the field b of a column a.
     in_order = sorted(range(len(leaves)), key=lambda place: leaves[place].name == leaves[place].path)
