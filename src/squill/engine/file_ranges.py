@@ -15,7 +15,7 @@ from squill.plan.nodes import FilePart
 from squill.plan.paths import is_local
 from squill.plan.schema import Schema
 
-__all__ = ["arrow_frames", "batch_parts", "line_parts", "lines"]
+__all__ = ["arrow_frames", "batch_parts", "line_parts", "lines", "require_rows", "rows_told"]
 
 SEARCHED_BYTES = 1 << 22
 
@@ -75,6 +75,8 @@ def lines(part: FilePart, file_format: str) -> io.BytesIO:
         header = _first_line(file) if file_format == "csv" and part.first else b""
         file.seek(part.first)
         content = file.read(part.size)
+    if part.size is not None and len(content) < part.size:
+        raise OSError(f"it has {part.first + len(content):,} bytes, and had {part.first + part.size:,} before")
     return io.BytesIO(header + content)
 
 
@@ -114,6 +116,21 @@ def arrow_frames(
             yield frame if frame.schema == types else frame.cast(types)  # type: ignore[arg-type]
 
 
+def rows_told(metadata: pq.FileMetaData) -> int:
+    """Return how many rows a parquet file says that it has; raise when its row groups say another number."""
+    rows = int(metadata.num_rows)
+    found = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    if found != rows:
+        raise OSError(f"it says that it has {rows:,} rows, and there are {found:,} in its row groups")
+    return rows
+
+
+def require_rows(part: FilePart, rows: int | None) -> None:
+    """Raise when a file has fewer rows than when it was cut into parts; a filter would hide it."""
+    if rows is not None and part.size is not None and rows < part.first + part.size:
+        raise OSError(f"it has {rows:,} rows, and had {part.first + part.size:,} before")
+
+
 def _record_batches(file: pa.NativeFile, part: FilePart) -> Iterator[pa.RecordBatch]:
     # A mapped file is given as bytes: as a file Arrow reads it on other threads, which takes ten times as long.
     reader = pa.ipc.open_file(file.read_buffer() if isinstance(file, pa.MemoryMappedFile) else file)
@@ -125,9 +142,16 @@ def _record_batches(file: pa.NativeFile, part: FilePart) -> Iterator[pa.RecordBa
 def _row_groups(file: pa.NativeFile, part: FilePart, names: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
     reader = pq.ParquetFile(file)
     numbers, first = [], 0
-    end = reader.metadata.num_rows if part.size is None else part.first + part.size
+    rows = rows_told(reader.metadata)
+    require_rows(part, rows)
+    end = rows if part.size is None else part.first + part.size
     for number in range(reader.num_row_groups):
         if part.first <= first < end:
             numbers.append(number)
         first += reader.metadata.row_group(number).num_rows
-    yield from reader.iter_batches(chunk_rows, row_groups=numbers, columns=list(names))
+    missing = sum(reader.metadata.row_group(number).num_rows for number in numbers)
+    for batch in reader.iter_batches(chunk_rows, row_groups=numbers, columns=list(names)):
+        missing -= batch.num_rows
+        yield batch
+    if missing:
+        raise OSError(f"{missing:,} of its rows did not come")

@@ -19,10 +19,11 @@ import polars as pl
 from squill.engine import time_sorter
 from squill.engine.batch import Batch
 from squill.engine.failing_row import first_failing
-from squill.engine.file_ranges import arrow_frames, lines
+from squill.engine.file_ranges import arrow_frames, lines, require_rows
 from squill.engine.ingress import Arrival, RowReader, cut
-from squill.engine.row_groups import RowGroups, joined_groups, row_groups
+from squill.engine.row_groups import RowGroups, joined_groups, known_rows, row_groups
 from squill.engine.time_sorter import earliest_later, in_time_order
+from squill.engine.whole_frames import whole_frames
 from squill.errors import InputError
 from squill.plan.build.files import TYPED, changed_type, first_line, other_types, unreadable
 from squill.plan.build.folder_columns import file_rows, paths_to_read, with_folder_columns
@@ -201,24 +202,38 @@ def frames_of(source: FileSource, part: FilePart, *, ahead: bool = True) -> Iter
     can_scan = is_local(part.path) and (part.is_whole or source.format == "parquet")
     if source.format in TYPED and not (ahead and can_scan):
         return _with_place(source, part, _from_arrow(source, part))
+    there = known_rows(part.path) if source.format == "parquet" else None
     try:
+        require_rows(part, there)
         lazy = _scanned(source, part)
         if source.predicate is not None:
             lazy = lazy.filter(source.predicate.expr)
         size = None if source.format == "parquet" else CHUNK_ROWS
-        frames = lazy.select(source.needed).collect_batches(chunk_size=size, maintain_order=True)
+        rows = _rows_to_come(source, part, there)
+        frames = whole_frames(lazy.select(source.needed), _types_of(source), size, rows)
     except read_errors() as error:
         raise read_error(source, part, error) from error
     return _with_place(source, part, _together(frames))
 
 
+def _rows_to_come(source: FileSource, part: FilePart, there: int | None) -> int | None:
+    """Return how many rows a part has that are all read, of a file that has so many; None where that is not known."""
+    if there is None or source.predicate is not None:
+        return None
+    return there - part.first if part.size is None else part.size
+
+
+def _types_of(source: FileSource) -> Schema:
+    return Schema({name: source.columns[name] for name in source.needed})
+
+
 def _with_place(source: FileSource, part: FilePart, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    expected = {name: source.columns[name] for name in source.needed}
+    expected = _types_of(source)
     try:
         for frame in frames:
             # Types that a file stores are read as they are, and it may have been written anew since the query was made.
             if frame.schema != expected:
-                raise other_types(Schema(frame.schema), Schema(expected), part.path, source.format)
+                raise other_types(Schema(frame.schema), expected, part.path, source.format)
             yield frame
     except read_errors() as error:
         raise read_error(source, part, error) from error
@@ -258,13 +273,16 @@ def _from_arrow(source: FileSource, part: FilePart) -> Iterator[pl.DataFrame]:
 
 
 def read_error(source: FileSource, piece: FilePart, error: Exception) -> InputError:
-    if source.predicate is not None and (failed := _failed_at(source, piece)) is not None:
+    changed = changed_type(source.file_columns, piece.path, source.format)
+    if changed is not None and source.format in TYPED:  # in the others types are guessed from some values
+        return changed
+    by_filter = source.predicate is not None and not isinstance(error, OSError)
+    if by_filter and (failed := _failed_at(source, piece)) is not None:
         place, row = _shown_place(source, piece), "" if not failed else f", for the row {failed}"
         return InputError(
             f"where: the condition {source.predicate} failed on the rows of {place!r}: {first_line(error)}{row}",
             "check the values; .cast(…, strict=False) gives null instead of an error.",
         )
-    changed = changed_type(source.file_columns, piece.path, source.format)
     return unreadable(piece.path, source.format, error) if changed is None else changed
 
 
@@ -273,7 +291,7 @@ def _failed_at(source: FileSource, piece: FilePart) -> dict[str, Any] | None:
     assert source.predicate is not None
     condition = source.predicate.expr
     try:
-        for frame in file_rows(source, piece.path).collect_batches(chunk_size=CHUNK_ROWS):
+        for frame in whole_frames(file_rows(source, piece.path), source.columns, CHUNK_ROWS):
             found = first_failing(frame, lambda rows: rows.filter(condition))
             if found is not None:
                 return frame.row(found[0], named=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from squill.engine.file_ranges import rows_told
+from squill.plan.build.files import unreadable
 from squill.plan.build.locations import open_file, read_errors
 from squill.plan.build.unchanged_files import KeptByFile
 from squill.plan.expression_text import conditions_of, deserialise, dump_tree, load_tree
@@ -18,11 +22,13 @@ from squill.plan.nodes import FileSource
 from squill.plan.schema import Schema
 from squill.time import INFINITY, MINUS_INFINITY
 
-__all__ = ["RowGroups", "bounds_of_rows", "joined_groups", "row_groups"]
+__all__ = ["RowGroups", "bounds_of_rows", "joined_groups", "known_rows", "row_groups"]
 
 MIRRORED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 Bools = npt.NDArray[np.bool_]
 Bounds = tuple[int, int] | tuple[str, str]
+Comparison = tuple[str, str, pl.Expr, pl.DataType]
+"""A column, an operation, and the constant that it is compared with, and of which type that is."""
 KEPT_BYTES = 32 << 20
 """So much of what files say of themselves is kept, counted as they have written it."""
 
@@ -37,24 +43,42 @@ class RowGroups:
     low: int
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a file says at its end: the place of each column, and the types, where Arrow has one for all columns."""
+
+    metadata: pq.FileMetaData
+    places: dict[str, int]
+    types: Schema
+
+    def place_of(self, column: str | None, columns: Schema) -> int | None:
+        """Return where the bounds of a column are; None where the file has it of another type than its input.
+
+        It was written anew since the query was made, and its bounds say nothing: who reads it says what is wrong.
+        """
+        if column is None or self.types.get(column) != columns[column]:
+            return None
+        return self.places.get(column)
+
+
 def row_groups(path: str, source: FileSource, needed: Sequence[str]) -> list[RowGroups] | None:
     """Return the row groups in which the source's filter may keep a row; None when the file does not tell."""
     told = _told_by(path)
     if told is None:
         return None
-    metadata, places = told
+    metadata, places = told.metadata, told.places
     read = [
         place for path, place in places.items() if any(path == name or path.startswith(f"{name}.") for name in needed)
     ]
-    start = None if source.lifetime is None else source.lifetime.start.source_column
-    keep = _may_match(source.predicate, source.columns, metadata, places)
+    start = None if source.lifetime is None else told.place_of(source.lifetime.start.source_column, source.columns)
+    keep = _may_match(source.predicate, source.columns, told)
     groups: list[RowGroups] = []
     first = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if keep[number] and group.num_rows:
             size = sum(group.column(place).total_compressed_size for place in read)
-            low = _earliest(group.column(places[start])) if start in places else MINUS_INFINITY
+            low = MINUS_INFINITY if start is None else _earliest(group.column(start))
             groups.append(RowGroups(first, group.num_rows, size, low))
         first += group.num_rows
     return groups
@@ -82,13 +106,13 @@ def bounds_of_rows(path: str, source: FileSource, column: str) -> list[tuple[ran
     told = _told_by(path) if _is_comparable(source.columns[column]) else None
     if told is None:
         return None
-    metadata, places = told
+    metadata, place = told.metadata, told.place_of(column, source.columns)
     found: list[tuple[range, Bounds | None]] = []
     first = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         bounds = None
-        if column in places:
-            chunk = group.column(places[column])
+        if place is not None:
+            chunk = group.column(place)
             bounds = _bounds(chunk)
             if bounds is not None and chunk.statistics.null_count != 0:
                 bounds = None
@@ -97,15 +121,18 @@ def bounds_of_rows(path: str, source: FileSource, column: str) -> list[tuple[ran
     return found
 
 
-Told = tuple[pq.FileMetaData, dict[str, int]] | None
+def known_rows(path: str) -> int | None:
+    """Return how many rows a file has; None when it does not tell."""
+    told = _told_by(path)
+    return None if told is None else int(told.metadata.num_rows)
 
 
-def _bytes_told(told: Told) -> int:
-    return 0 if told is None else told[0].serialized_size
+def _bytes_told(told: Told | None) -> int:
+    return 0 if told is None else told.metadata.serialized_size
 
 
-def _read_told(path: str) -> Told:
-    """Return what a file says at its end, and the place of each column; None where only Polars can read it, or nobody.
+def _read_told(path: str) -> Told | None:
+    """Return what a file says at its end; None where only Polars can read it, or nobody.
 
     Polars then says what is wrong with it, if anything is.
     """
@@ -114,10 +141,21 @@ def _read_told(path: str) -> Told:
             metadata = pq.read_metadata(file)
     except read_errors():
         return None
+    try:
+        rows_told(metadata)
+    except OSError as error:
+        raise unreadable(path, "parquet", error) from error
     leaves = [metadata.schema.column(place) for place in range(metadata.num_columns)]
     # A column called "a.b" comes last: it has the path of the field b of a column a.
     in_order = sorted(range(len(leaves)), key=lambda place: leaves[place].name == leaves[place].path)
-    return metadata, {leaves[place].path: place for place in in_order}
+    return Told(metadata, {leaves[place].path: place for place in in_order}, _types(metadata))
+
+
+def _types(metadata: pq.FileMetaData) -> Schema:
+    try:
+        return Schema(pl.DataFrame(metadata.schema.to_arrow_schema().empty_table()).schema)
+    except (pa.ArrowException, pl.exceptions.PolarsError):
+        return Schema()
 
 
 _told_by = KeptByFile(_read_told, KEPT_BYTES, _bytes_told)
@@ -145,22 +183,24 @@ def _bounds(chunk: pq.ColumnChunkMetaData) -> Bounds | None:
         least, greatest = (statistics.min, statistics.max) if whole else (statistics.min_raw, statistics.max_raw)
         return (least, greatest) if isinstance(least, int) and isinstance(greatest, int) else None
     if chunk.physical_type == "BYTE_ARRAY" and logical == "STRING":
-        return statistics.min, statistics.max
+        try:
+            return statistics.min, statistics.max
+        except UnicodeDecodeError:  # a cut in the middle of a letter, or text that is none
+            return None
     return None
 
 
-def _may_match(
-    predicate: Expression | None, columns: Schema, metadata: pq.FileMetaData, places: dict[str, int]
-) -> Bools:
+def _may_match(predicate: Expression | None, columns: Schema, told: Told) -> Bools:
     """Return per row group False where a comparison with a constant shows that the filter keeps no row of it."""
+    metadata = told.metadata
     keep = np.ones(metadata.num_row_groups, np.bool_)
     if predicate is None:
         return keep
-    comparisons = map(_comparison, conditions_of(load_tree(predicate.serialised)))
-    for column, operation, constant in filter(None, comparisons):
-        if column not in places or not _is_comparable(columns[column]):
+    for column, operation, constant, constant_type in _comparisons(predicate.serialised):
+        place = told.place_of(column, columns)
+        if place is None or not _are_comparable(columns[column], constant_type):
             continue
-        found = [_bounds(metadata.row_group(group).column(places[column])) for group in range(len(keep))]
+        found = [_bounds(metadata.row_group(group).column(place)) for group in range(len(keep))]
         lows = [None if pair is None else pair[0] for pair in found]
         highs = [None if pair is None else pair[1] for pair in found]
         try:
@@ -177,6 +217,15 @@ def _is_comparable(dtype: pl.DataType) -> bool:
     return dtype.is_integer() or isinstance(dtype, (pl.Date, pl.Datetime, pl.String))
 
 
+def _are_comparable(column: pl.DataType, constant: pl.DataType) -> bool:
+    """Whether values are compared with the constant in the order that bounds are in: not, as text is with an Enum."""
+    if not _is_comparable(column):
+        return False
+    if column.is_integer():
+        return constant.is_numeric()
+    return isinstance(constant, pl.String if isinstance(column, pl.String) else (pl.Date, pl.Datetime))
+
+
 def _possible(operation: str, constant: pl.Expr) -> pl.Expr:
     low, high = pl.col("low"), pl.col("high")
     match operation:
@@ -189,6 +238,13 @@ def _possible(operation: str, constant: pl.Expr) -> pl.Expr:
         case "GtEq":
             return high >= constant
     return (low <= constant) & (high >= constant)
+
+
+@lru_cache(maxsize=64)
+def _comparisons(predicate: str) -> tuple[Comparison, ...]:
+    """Return what the filter compares with constants, in conditions that must all hold; the same for all files."""
+    found = filter(None, map(_comparison, conditions_of(load_tree(predicate))))
+    return tuple((*comparison, pl.select(comparison[2]).to_series().dtype) for comparison in found)
 
 
 def _comparison(tree: object) -> tuple[str, str, pl.Expr] | None:

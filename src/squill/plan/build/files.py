@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import operator
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -103,18 +104,24 @@ def _told_by_name(path: str) -> str | None:
 
 
 def scan_files(
-    path: str | io.BytesIO, file_format: str, schema: Schema | None = None, *, is_given: bool = False
+    path: str | io.BytesIO,
+    file_format: str,
+    schema: Schema | None = None,
+    *,
+    is_given: bool = False,
+    by_bounds: bool = True,
 ) -> pl.LazyFrame:
     """Return one file, or its content, as a Polars lazy frame; `schema` fixes types that the file does not store.
 
-    A file that is not local is read as a whole. `is_given` says that the schema was not guessed, but the user's.
+    A file that is not local is read as a whole. `is_given` says that the schema was not guessed, but the user's,
+    `by_bounds` that a filter may leave out row groups by the bounds that a parquet file says of them.
     """
     if isinstance(path, str) and not is_local(path):
         with open_file(path) as file:
             path = io.BytesIO(file.read())
     match file_format:
         case "parquet":
-            return pl.scan_parquet(path, glob=False)
+            return pl.scan_parquet(path, glob=False, use_statistics=by_bounds)
         case "csv":
             return _scan_csv(path, schema, is_given=is_given)
         case "ndjson":
@@ -158,7 +165,8 @@ def changed_type(columns: Schema, path: str, file_format: str) -> SchemaChangedE
     for name, dtype in columns.items():
         if name not in found and file_format != "ndjson":
             return _changed(name, found, columns, path, file_format)
-        if name in found and not _may_fit(found[name], dtype):
+        fits = _may_fit if file_format not in TYPED else operator.eq
+        if name in found and not fits(found[name], dtype):
             return _changed(name, found, columns, path, file_format)
     return None
 

@@ -18,6 +18,7 @@ import polars as pl
 
 from squill.errors import SchemaChangedError
 from squill.plan.build.files import FoundFile, scan_files
+from squill.plan.compared import compares_values
 from squill.plan.expression_text import conditions_of, deserialise, dump_tree, load_tree
 from squill.plan.nodes import FileSource
 from squill.plan.schema import Schema
@@ -99,7 +100,8 @@ def with_folder_columns(frame: Frame, source: FileSource, path: str) -> Frame:
 def file_rows(source: FileSource, path: str, content: io.BytesIO | None = None) -> pl.LazyFrame:
     """Return the rows of a file of the source, or of a part of its content."""
     given = path if content is None else content
-    lazy = scan_files(given, source.format, source.file_columns, is_given=source.is_given)
+    by_bounds = source.predicate is None or compares_values(source.predicate, source.columns)
+    lazy = scan_files(given, source.format, source.file_columns, is_given=source.is_given, by_bounds=by_bounds)
     return with_folder_columns(lazy, source, path)
 
 
