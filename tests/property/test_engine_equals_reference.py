@@ -109,7 +109,7 @@ def test_relational_queries_whose_groups_are_more_than_memory_holds(monkeypatch:
     divide_early(monkeypatch)
 
     @settings(thorough, max_examples=60)
-    @given(asked(("group_aggregate", "aggregate", "where", "select"), relations()))
+    @given(asked(("group_aggregate", "aggregate", "distinct", "where", "select"), relations()))
     def agrees(query: Stream) -> None:
         assert_engine_agrees(query)
 

@@ -129,7 +129,7 @@ def test_groups_that_are_more_than_memory_holds_survive_a_restart_at_every_batch
     divide_early(monkeypatch)
 
     @settings(thorough, max_examples=40)
-    @given(asked(("group_aggregate", "aggregate", "where"), relations()))
+    @given(asked(("group_aggregate", "aggregate", "distinct", "where"), relations()))
     def agree(query: Stream) -> None:
         assert_restarts_change_nothing(query)
 

@@ -83,6 +83,8 @@ def _table(rows: Batch, node: Node) -> pa.Table:
 
 def fed_arrivals(source: FedSource, batches: Iterable[pa.RecordBatch]) -> Iterator[Arrival]:
     """Yield the rows in time order: as they come where the source says how, else once all of them are there."""
+    if not isinstance(batches, Iterable):
+        raise _wrong(source, batches, "an iterator of Arrow batches")
     reader = RowReader(source)
     pieces = (reader.read(_columns(source, batch), batch.num_rows) for batch in batches)
     if source.disorder is not None:
@@ -106,13 +108,17 @@ def _through_policy(source: FedSource, pieces: Iterable[Batch]) -> Iterator[Arri
     yield Arrival(buffer.complete(), INFINITY)
 
 
+def _wrong(source: FedSource, given: object, wanted: str) -> InputError:
+    return InputError(
+        f"input {source.label!r}: the function was given {kind_of(given)}, not {wanted}",
+        "give an iterator of pyarrow.RecordBatch.",
+    )
+
+
 def _columns(source: FedSource, batch: object) -> dict[str, pl.Series]:
     """Return the input's columns, each one chunk; what a batch has beside them is left alone."""
     if not isinstance(batch, (pa.RecordBatch, pa.Table)):
-        raise InputError(
-            f"input {source.label!r}: the function was given {kind_of(batch)}, not an Arrow batch",
-            "give an iterator of pyarrow.RecordBatch.",
-        )
+        raise _wrong(source, batch, "an Arrow batch")
     found = pl.DataFrame(batch)
     columns: dict[str, pl.Series] = {}
     for name, dtype in source.columns.items():

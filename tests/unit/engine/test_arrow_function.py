@@ -126,6 +126,9 @@ def test_wrong_batches_are_refused() -> None:
         list(function(batches(ROWS.cast({"x": pl.Int32}), 2)))
     with pytest.raises(InputError, match="input 'clicks': the function was given a DataFrame, not an Arrow batch"):
         list(function(cast(Any, iter([ROWS]))))
+    for odd in (None, pa.RecordBatch.from_pydict({"t": [1]}), pa.table({"t": [1]})):
+        with pytest.raises(InputError, match=r"was given .*, not an iterator of Arrow batches"):
+            list(function(cast(Any, odd)))
 
 
 def test_wrong_queries_are_refused() -> None:

@@ -26,7 +26,7 @@ from squill.engine.batch import Batch
 from squill.engine.expressions import Evaluator
 from squill.engine.keyed import KeyedOperator, KeySlots
 from squill.engine.operator import NUMBERED, Belongs, Operator, OperatorState, register
-from squill.engine.operators.aggregate_in_parts import AggregateInParts
+from squill.engine.operators.in_parts import InParts
 from squill.engine.operators.relational_aggregate import RelationalAggregateOperator, can_lower
 from squill.plan.expressions import Expression
 from squill.plan.nodes import Aggregate
@@ -189,4 +189,4 @@ def _can_be_divided(node: Aggregate) -> bool:
 
 
 def _in_parts(node: Aggregate) -> Operator:
-    return AggregateInParts(node, AggregateOperator)
+    return InParts(node, node.keys, lambda: AggregateOperator(node))

@@ -12,17 +12,28 @@ from squill.engine.aggregation.empty_slots import EmptySlots
 from squill.engine.aggregation.schedule import Deltas
 from squill.engine.aggregation.schedules import schedule_for
 from squill.engine.batch import Batch
+from squill.engine.hashing import supports
 from squill.engine.kernels.cells import cells_to_presence
 from squill.engine.operator import Belongs, Operator, OperatorState, register
+from squill.engine.operators.in_parts import InParts
 from squill.engine.row_table import RowTable
 from squill.plan.nodes import Distinct
 
-__all__ = ["DistinctOperator"]
+__all__ = ["DistinctOperator", "distinct_operator"]
 
 NO_SLOTS: npt.NDArray[Any] = np.empty(0, np.int32)
 
 
 @register(Distinct)
+def distinct_operator(node: Distinct) -> Operator:
+    """Return the operator; rows without times, of which none ends, may be worked off in parts."""
+    # Equal rows meet whichever of their columns tell.
+    keys = [name for name, dtype in node.schema.items() if supports(dtype)]
+    if node.is_relational and keys:
+        return InParts(node, keys, lambda: DistinctOperator(node))
+    return DistinctOperator(node)
+
+
 class DistinctOperator(Operator):
     """A slot per payload; an edge whenever its alive count leaves or reaches zero."""
 

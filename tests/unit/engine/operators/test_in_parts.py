@@ -17,9 +17,9 @@ from squill.engine import lookup, parts
 from squill.engine.batch import Batch
 from squill.engine.compile import compile_plan
 from squill.engine.egress import CollectSink
-from squill.engine.operators import aggregate_in_parts, relational_aggregate
+from squill.engine.operators import in_parts, relational_aggregate
 from squill.engine.operators.aggregate import AggregateOperator
-from squill.engine.operators.aggregate_in_parts import AggregateInParts
+from squill.engine.operators.in_parts import InParts
 from squill.engine.parts import PARTS, OfPart, state_bytes
 from squill.engine.run import drive
 from squill.errors import BudgetExceededError, NumericOverflowError, SquillError
@@ -38,7 +38,7 @@ def divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[in
     """Counts divisions by depth; no file may be left of them."""
     depths: list[int] = []
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for module in (aggregate_in_parts, lookup, relational_aggregate):
+    for module in (in_parts, lookup, relational_aggregate):
         monkeypatch.setattr(module, "state_share", lambda: SHARE)
     monkeypatch.setattr(relational_aggregate, "_may_outgrow_memory", lambda _: True)
     monkeypatch.setattr(relational_aggregate, "HELD_BYTES", 0)
@@ -49,7 +49,7 @@ def divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[in
             super().__init__(depth, inputs)
             depths.append(depth)
 
-    for module in (aggregate_in_parts, lookup):
+    for module in (in_parts, lookup):
         monkeypatch.setattr(module, "Parts", Counted)
     yield depths
     assert list(tmp_path.iterdir()) == []
@@ -84,13 +84,13 @@ def test_groups_are_the_same_in_parts(name: str, divided: list[int]) -> None:
 
 def test_the_state_that_is_looked_at_stays_near_its_share(divided: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    look = AggregateInParts._look
+    look = InParts._look
 
-    def measured(self: AggregateInParts) -> None:
+    def measured(self: InParts) -> None:
         sizes.append(state_bytes(self._all.save()))
         look(self)
 
-    monkeypatch.setattr(AggregateInParts, "_look", measured)
+    monkeypatch.setattr(InParts, "_look", measured)
     rows = frame(2, 10 * KEYS)
     answer = sq.from_frame(rows).group_aggregate("k", n=sq.collect_list("x")).collect(batch_rows=1_000)
     assert answer.height == rows["k"].n_unique()
@@ -207,6 +207,21 @@ def test_parts_of_a_state_that_find_no_room_are_removed(
     del kept
 
 
+def test_distinct_rows_are_the_same_in_parts(divided: list[int]) -> None:
+    rows = frame(10)[: KEYS // 2].with_columns(y=pl.col("k") / 7, of=pl.concat_list("x"))
+    rows = pl.concat([rows, rows[: KEYS // 4]])
+    rows = rows.with_columns(y=pl.when(pl.col("x") == 3).then(float("nan")).otherwise("y"))
+    found = sq.from_frame(rows).distinct().collect(batch_rows=2_000)
+    assert_frame_equal(found.sort("k", "x"), rows.unique().sort("k", "x"))
+    assert divided
+
+
+def test_distinct_rows_that_no_hash_tells_apart_are_never_divided(divided: list[int]) -> None:
+    rows = pl.DataFrame({"of": [[i % 9_000] for i in range(20_000)]})
+    assert sq.from_frame(rows).distinct().collect(batch_rows=2_000).height == 9_000
+    assert divided == []
+
+
 @pytest.mark.parametrize("operator", ["group", "join"])
 def test_parts_are_not_worked_off_for_nobody(operator: str, divided: list[int], tmp_path: Path) -> None:
     """What is on disk may take long, and somebody who has stopped the run waits for it."""
@@ -228,7 +243,7 @@ def test_parts_are_not_worked_off_for_nobody(operator: str, divided: list[int], 
 
 def test_a_state_in_parts_forgets_nobody(divided: list[int]) -> None:
     plan = sq.from_frame(frame(6)).group_aggregate("k", n=sq.collect_list("x")).plan
-    operator: Any = AggregateInParts(plan, AggregateOperator)  # type: ignore[arg-type]
+    operator: Any = InParts(plan, ("k",), lambda: AggregateOperator(plan))  # type: ignore[arg-type]
     for batch in np.array_split(np.arange(50_000), 10):
         columns = {"k": pl.Series("k", batch), "x": pl.Series("x", batch), "s": pl.Series("s", ["a"] * len(batch))}
         operator.push(Batch.relational(columns, len(batch)))

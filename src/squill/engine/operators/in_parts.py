@@ -1,8 +1,8 @@
-"""Aggregate over relational data whose groups may be more than memory holds.
+"""Groups of relational data, or its distinct rows, that may be more than memory holds.
 
-One fold takes the rows as long as its state is small. Then the state is divided by keys into parts that go to disk, and
-so do all later rows. In the end one part after the other is worked off: its state, then its rows. A part that is too
-large again is divided again. So memory holds one part's groups, and each row is written once for each division.
+One operator takes the rows as long as its state is small. Then the state is divided by keys into parts that go to disk,
+and so do all later rows. In the end one part after the other is worked off: its state, then its rows. A part that is
+too large again is divided again. So memory holds one part's keys, and each row is written once for each division.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from squill.engine.parts import (
     rows_bytes,
     state_bytes,
 )
-from squill.plan.nodes import Aggregate
+from squill.plan.node import Node
 from squill.time import INFINITY
 
-__all__ = ["AggregateInParts"]
+__all__ = ["InParts"]
 
 LEAST_GROWTH = 8
 """A state is looked at when it may have grown by this part of what it may take."""
 
 
-class AggregateInParts(Operator):
-    """One operator of `make` for all groups, or one for each part of them, after the other."""
+class InParts(Operator):
+    """One operator of `make` for all rows, or one for each part of them by these keys, after the other.
 
-    def __init__(self, node: Aggregate, make: Callable[[Aggregate], Operator], depth: int = 0) -> None:
+    What the operator says of a key depends on the key's rows alone, and it says nothing before the end.
+    """
+
+    def __init__(self, node: Node, keys: Sequence[str], make: Callable[[], Operator], depth: int = 0) -> None:
         super().__init__(node)
-        self._node = node
+        self._keys = tuple(keys)
         self._make = make
         self._depth = depth
         self._whole: Operator | None = None
@@ -47,7 +50,7 @@ class AggregateInParts(Operator):
 
     def push(self, batch: Batch, port: int = 0) -> None:
         if self._parts is not None:
-            self._parts.add(batch, self._node.keys)
+            self._parts.add(batch, self._keys)
             return
         self._all.push(batch)
         self._grown += rows_bytes(batch)
@@ -59,7 +62,7 @@ class AggregateInParts(Operator):
     @property
     def _all(self) -> Operator:
         if self._whole is None:
-            self._whole = self._begin(self._make(self._node))
+            self._whole = self._begin(self._make())
         return self._whole
 
     def _begin(self, operator: Operator) -> Operator:
@@ -80,9 +83,9 @@ class AggregateInParts(Operator):
         # Before anything is in them: an error on the way leaves them to `let_go`.
         self._parts = parts = Parts(self._depth)
         for part in range(PARTS):
-            one = self._make(self._node)
+            one = self._make()
             one.load(state)
-            if not one.keep([OfPart(self._node.keys, part, PARTS, self._depth)]):
+            if not one.keep([OfPart(self._keys, part, PARTS, self._depth)]):
                 parts.close()
                 self._parts = None
                 return
@@ -101,7 +104,7 @@ class AggregateInParts(Operator):
 
     def _work_off(self, parts: Parts) -> None:
         for part in range(PARTS):
-            one = AggregateInParts(self._node, self._make, self._depth + 1)
+            one = InParts(self.node, self._keys, self._make, self._depth + 1)
             with in_place_of(self, one):
                 one.load(parts.state(part))
                 for batch in parts.rows_of(part):
@@ -138,7 +141,7 @@ class AggregateInParts(Operator):
         for part, (of_part, rows) in enumerate(zip(state["states"], state["rows"], strict=True)):
             self._parts.put_state(part, of_part)
             for batch in rows:
-                self._parts.add(batch, self._node.keys)
+                self._parts.add(batch, self._keys)
 
     def keep(self, belongs: Sequence[Belongs | None]) -> bool:
         return self._parts is None and self._all.keep(belongs)
