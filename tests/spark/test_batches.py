@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import squill as sq
-from squill.errors import UserFunctionError
+from squill.errors import ShardError, UserFunctionError
 from squill.runtime.spark import parcels
 from squill.runtime.spark.jobs import filler, filler_rows
 from squill.runtime.spark.parcel import PARCEL
@@ -69,6 +69,16 @@ def test_left_loop_cancels_the_job(cluster: sq.Cluster, spark_folder: Path, tmp_
     assert active_jobs(cluster) == []
     assert list(spark_folder.iterdir()) == []
     assert threading.active_count() == before
+
+
+def test_job_that_somebody_cancels_is_said(cluster: sq.Cluster, spark_folder: Path, tmp_path: Path) -> None:
+    """As Spark's web pages do it."""
+    frames = second_shard_waits(cluster, tmp_path / "never").batches()
+    assert next(frames)["x"].to_list() == [0]
+    session_of(cluster).sparkContext.cancelAllJobs()
+    with pytest.raises(ShardError, match=r"failed: \[SPARK_JOB_CANCELLED\] .*\nHint: somebody has cancelled it"):
+        next(frames)
+    assert list(spark_folder.iterdir()) == []
 
 
 def test_later_error_comes_after_the_first_frame(cluster: sq.Cluster, spark_folder: Path, tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ RAISED = re.compile(r"^[ \t]*Traceback \(most recent call last\):\n(?:[ \t].*\n)
 SAID = re.compile(r"\[[A-Z_.]+\] ")
 """How Spark begins what it says of rows, types and settings that it cannot take."""
 WAS_STOPPED = "SparkContext was shut down"
+CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED")
+"""How Spark says that somebody has ended a job, or one of its stages; the latter is what Spark Connect says."""
+OF_SPARK = re.compile(r"(?:Caused by: )?org\.apache\.spark\.SparkException: ")
 CANNOT_GO_BACK = "shuffle map stage with indeterminate output"
 """Spark has lost rows that moved after some of the answer was returned, and cannot know that they would be the same."""
 ATTEMPTS = 4
@@ -271,6 +274,8 @@ def _hint(reason: str, *, is_raised: bool) -> str:
         return "Spark's own error, with where it was raised, is the cause."
     if WAS_STOPPED in reason:
         return "start another session, and make another cluster on it with sq.spark(session)."
+    if CANCELLED.search(reason):
+        return "somebody has cancelled it, in Spark's web pages or by the session's context: run it again."
     if SAID.match(reason):
         return "Spark's own error is the cause."
     return (
@@ -284,4 +289,4 @@ def _reason(error: Exception) -> str:
     lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip()]
     reasons = [line for line in lines if "Job aborted" in line or "Job cancelled" in line or "SparkException: " in line]
     reasons = [line for line in reasons if "awaitResult" not in line]  # it only says that there is another
-    return (reasons or lines or [type(error).__name__])[0]
+    return OF_SPARK.sub("", (reasons or lines or [type(error).__name__])[0], count=1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 __all__ = [
-    "ANSWER", "ANSWER_ROWS", "BATCH", "DRIVER", "ERROR", "FRAME", "MARK", "PARCEL", "PARCEL_DDL", "RECEIPT", "RUNS",
-    "WORK", "parcel",
+    "ANSWER", "BATCH", "DRIVER", "ERROR", "FRAME", "MARK", "PARCEL", "PARCEL_DDL", "RECEIPT", "RUNS", "WORK", "parcel",
+    "parcel_contents",
 ]  # fmt: skip
 
 PARCEL = pa.schema(
@@ -38,8 +39,11 @@ DRIVER = -1
 """The wave of what the driver is to have."""
 
 BEFORE_ALL_TIME = -(2**63)
-ANSWER_ROWS = 1 << 17
-"""Parcels of this many rows at most: the JVM copies each of them several times."""
+PARCEL_ROWS = 1 << 17
+PARCEL_BYTES = 16 << 20
+"""Parcels hold no more, unless a single row has more bytes: the JVM copies each of them several times."""
+
+Bytes = TypeVar("Bytes", bytes, pa.Buffer)
 
 
 def parcel(**values: Any) -> pa.RecordBatch:
@@ -51,3 +55,29 @@ def parcel(**values: Any) -> pa.RecordBatch:
     offsets = pa.py_buffer(np.array([0, data.size], np.int32))
     arrays.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data]))
     return pa.RecordBatch.from_arrays(arrays, schema=PARCEL)
+
+
+def parcel_contents(rows: int, encoded: Callable[[int, int], Bytes]) -> Iterator[tuple[int, Bytes]]:
+    """Yield the bytes of so many rows, parcel by parcel, and of each the first row; `encoded` is given first and end.
+
+    Rows may be texts of any length: what turns out to be too long is encoded again, in parts.
+
+    Examples
+    --------
+    >>> [(first, len(data)) for first, data in parcel_contents(4, lambda low, end: bytes((end - low) * (6 << 20)))]
+    [(0, 12582912), (2, 12582912)]
+    """
+    for low in range(0, rows, PARCEL_ROWS):
+        yield from _short_contents(low, min(low + PARCEL_ROWS, rows), encoded)
+
+
+def _short_contents(low: int, end: int, encoded: Callable[[int, int], Bytes]) -> Iterator[tuple[int, Bytes]]:
+    data = encoded(low, end)
+    parts = min(end - low, -(-len(data) // PARCEL_BYTES))
+    if parts < 2:
+        yield low, data
+        return
+    del data
+    step = -(-(end - low) // parts)
+    for first in range(low, end, step):
+        yield from _short_contents(first, min(first + step, end), encoded)

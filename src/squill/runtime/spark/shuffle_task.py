@@ -57,7 +57,6 @@ from squill.runtime.spark.carried import carrying
 from squill.runtime.spark.jobs import filler
 from squill.runtime.spark.parcel import (
     ANSWER,
-    ANSWER_ROWS,
     BATCH,
     DRIVER,
     ERROR,
@@ -68,6 +67,7 @@ from squill.runtime.spark.parcel import (
     RUNS,
     WORK,
     parcel,
+    parcel_contents,
 )
 from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS, file_name
@@ -157,22 +157,35 @@ def frame_parcels(
     job: ShuffleJob, frame: pl.DataFrame, fragment: int, leaf: int, shard: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield a shard's rows of a frame, for the task of the first wave it runs in or of a later one."""
-    for number, piece in enumerate(frame.iter_slices(ANSWER_ROWS) if frame.height else [frame]):
-        yield frame_parcel(job, piece, fragment, leaf, shard, number)
+
+    def encoded(first: int, end: int) -> bytes:
+        return _as_bytes(frame[first:end])
+
+    contents = (data for _, data in parcel_contents(frame.height, encoded)) if frame.height else [_as_bytes(frame)]
+    for number, data in enumerate(contents):
+        yield _frame_parcel(job, data, fragment, leaf, shard, number)
 
 
 def frame_parcel(
     job: ShuffleJob, piece: pl.DataFrame, fragment: int, leaf: int, shard: int, number: int
 ) -> pa.RecordBatch:
     """Return piece number so and so of a shard's rows."""
+    return _frame_parcel(job, _as_bytes(piece), fragment, leaf, shard, number)
+
+
+def _as_bytes(frame: pl.DataFrame) -> bytes:
+    content = io.BytesIO()
+    frame.write_ipc(content)
+    return content.getvalue()
+
+
+def _frame_parcel(job: ShuffleJob, data: bytes, fragment: int, leaf: int, shard: int, number: int) -> pa.RecordBatch:
     ((wave, stage),) = [
         (wave, stage)
         for wave, stages in enumerate(job.waves)
         for stage in stages
         if any(item.number == fragment for item in stage.fragments)
     ]
-    content = io.BytesIO()
-    piece.write_ipc(content)
     return parcel(
         wave=wave,
         target=job.task_of(wave, stage, shard),
@@ -181,7 +194,7 @@ def frame_parcel(
         leaf=leaf,
         sender=shard,
         number=number,
-        data=content.getvalue(),
+        data=data,
     )
 
 
@@ -460,8 +473,7 @@ class _AnswerOutbox:
 
     def send(self, _: Sequence[int], batch: Batch) -> int:
         sent = 0
-        for low in range(0, len(batch), ANSWER_ROWS):
-            data = encode(batch.slice(low, min(low + ANSWER_ROWS, len(batch))), self._task.job.compression)
+        for _first, data in _encoded_pieces(batch, self._task.job.compression):
             self._task.put(parcel(kind=ANSWER, number=self._number, data=data, **self._place))
             self._number += 1
             sent += len(data)
@@ -486,7 +498,13 @@ class _ParcelOutbox:
         self._readers = task.job.readers(channel.number, task.stage)
 
     def send(self, receivers: Sequence[int], batch: Batch) -> int:
-        data = encode(batch, self._task.job.compression)
+        sent = 0
+        for first, data in _encoded_pieces(batch, self._task.job.compression):
+            sent += self._send(receivers, int(batch.sync[first]), data)
+            self._number += 1
+        return sent
+
+    def _send(self, receivers: Sequence[int], first: int, data: pa.Buffer) -> int:
         sent = 0
         for wave, stage in self._readers:
             for machine, shards in _by_machine(stage.layout, receivers).items():
@@ -499,16 +517,20 @@ class _ParcelOutbox:
                         receivers=np.array(shards, np.int32).tobytes(),
                         sender=self._shard,
                         number=self._number,
-                        first=int(batch.sync[0]),
+                        first=first,
                         data=data,
                     )
                 )
                 sent += int(data.size)
-        self._number += 1
         return sent
 
     def tell(self, clocks: Sequence[tuple[Sequence[int], int]]) -> None:
         """Nobody takes a parcel before all of them are there."""
+
+
+def _encoded_pieces(batch: Batch, compression: str | None) -> Iterator[tuple[int, pa.Buffer]]:
+    """Yield a batch as parcels carry it, and of each piece the first row."""
+    return parcel_contents(len(batch), lambda first, end: encode(batch.slice(first, end), compression))
 
 
 def _by_machine(layout: Layout, shards: Sequence[int]) -> dict[int, list[int]]:
