@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from squill.plan.arrow_frames import arrow_holds, from_arrow
 from squill.plan.build.locations import file_size, is_compressed, open_file, read_errors
 from squill.plan.nodes import FilePart
 from squill.plan.paths import is_local
@@ -86,9 +87,11 @@ def _first_line(file: pa.NativeFile) -> bytes:
     return bytes(file.read(end))
 
 
-def batch_parts(path: str, part_bytes: int) -> list[tuple[FilePart, int]]:
-    """Return ranges of record batches of about so many bytes, and their sizes."""
+def batch_parts(path: str, columns: Schema, part_bytes: int) -> list[tuple[FilePart, int]]:
+    """Return ranges of record batches of about so many bytes, and their sizes; the columns are those of the file."""
     size = file_size(path)
+    if not arrow_holds(columns):
+        return [(FilePart(path), size)]
     try:
         with open_file(path) as file:
             batches = pa.ipc.open_file(file).num_record_batches
@@ -111,7 +114,7 @@ def arrow_frames(
     with pa.memory_map(part.path) if is_local(part.path) else open_file(part.path) as file:
         batches = _record_batches(file, part) if file_format == "ipc" else _row_groups(file, part, names, chunk_rows)
         for batch in batches:
-            frame = pl.DataFrame(batch.select(list(names)))
+            frame = from_arrow(batch.select(list(names)))
             # A cast of a frame is a query, even where nothing is to do, which with one thread takes milliseconds.
             yield frame if frame.schema == types else frame.cast(types)  # type: ignore[arg-type]
 

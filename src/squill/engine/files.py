@@ -25,6 +25,7 @@ from squill.engine.row_groups import RowGroups, joined_groups, known_rows, row_g
 from squill.engine.time_sorter import earliest_later, in_time_order
 from squill.engine.whole_frames import whole_frames
 from squill.errors import InputError
+from squill.plan.arrow_frames import arrow_holds
 from squill.plan.build.files import TYPED, changed_type, first_line, other_types, unreadable
 from squill.plan.build.folder_columns import file_rows, paths_to_read, with_folder_columns
 from squill.plan.build.locations import read_errors
@@ -200,7 +201,7 @@ def frames_of(source: FileSource, part: FilePart, *, ahead: bool = True) -> Iter
     nobody asks for, which takes twice as long.
     """
     can_scan = is_local(part.path) and (part.is_whole or source.format == "parquet")
-    if source.format in TYPED and not (ahead and can_scan):
+    if source.format in TYPED and not (ahead and can_scan) and arrow_holds(source.file_columns):
         return _with_place(source, part, _from_arrow(source, part))
     there = known_rows(part.path) if source.format == "parquet" else None
     try:

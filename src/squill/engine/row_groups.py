@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squill.engine.file_ranges import rows_told
+from squill.plan.arrow_frames import from_arrow
 from squill.plan.build.files import unreadable
 from squill.plan.build.locations import open_file, read_errors
 from squill.plan.build.unchanged_files import KeptByFile
@@ -153,7 +154,7 @@ def _read_told(path: str) -> Told | None:
 
 def _types(metadata: pq.FileMetaData) -> Schema:
     try:
-        return Schema(pl.DataFrame(metadata.schema.to_arrow_schema().empty_table()).schema)
+        return Schema(from_arrow(metadata.schema.to_arrow_schema().empty_table()).schema)
     except (pa.ArrowException, pl.exceptions.PolarsError):
         return Schema()
 

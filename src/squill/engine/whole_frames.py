@@ -33,8 +33,11 @@ def whole_frames(
     if rows is not None:
         return _counted(lazy.collect_batches(chunk_size=chunk_size, maintain_order=True), rows)
     mark = _free_name(schema)
-    nothing = [pl.Series(name, [None], dtype) for name, dtype in schema.items()]
-    end = pl.DataFrame([*nothing, pl.Series(mark, [True])]).lazy()
+    end = (
+        pl.DataFrame({mark: [True]})
+        .lazy()
+        .select(*(pl.lit(None, dtype).alias(name) for name, dtype in schema.items()), mark)
+    )
     marked = pl.concat([lazy.with_columns(pl.lit(value=False).alias(mark)), end])
     return _without_mark(marked.collect_batches(chunk_size=chunk_size, maintain_order=True), mark)
 

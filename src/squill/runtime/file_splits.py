@@ -112,7 +112,7 @@ def _parts(source: FileSource, shards: int) -> list[Weighed]:
         paths = paths_to_read(source)
         total = sum(file_size(path) for path in paths)
         part_bytes = min(PART_BYTES, max(LEAST_BYTES, total // (PARTS_PER_SHARD * shards)))
-        return [part for path in paths for part in _parts_of_bytes(path, source.format, part_bytes)]
+        return [part for path in paths for part in _parts_of_bytes(path, source, part_bytes)]
     groups_of = cache(lambda path: row_groups(path, source, source.needed))
     groups = [(path, groups_of(path)) for path in paths_to_read(source)]  # which may be one file several times
     total = sum(group.rows for _, found in groups for group in found or ())
@@ -120,8 +120,10 @@ def _parts(source: FileSource, shards: int) -> list[Weighed]:
     return [part for path, found in groups for part in _parts_of_groups(path, found, rows)]
 
 
-def _parts_of_bytes(path: str, file_format: str, part_bytes: int) -> list[Weighed]:
-    return batch_parts(path, part_bytes) if file_format == "ipc" else line_parts(path, file_format, part_bytes)
+def _parts_of_bytes(path: str, source: FileSource, part_bytes: int) -> list[Weighed]:
+    if source.format == "ipc":
+        return batch_parts(path, source.file_columns, part_bytes)
+    return line_parts(path, source.format, part_bytes)
 
 
 def _parts_of_groups(path: str, groups: Sequence[RowGroups] | None, rows: int) -> list[Weighed]:

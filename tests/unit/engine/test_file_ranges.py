@@ -62,8 +62,9 @@ def test_ndjson_is_cut_though_it_has_quotes(tmp_path: Path) -> None:
 def test_ipc_is_cut_between_record_batches(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     pl.DataFrame({"t": range(9)}).write_ipc(path, record_batch_size=2)
-    assert [(part.first, part.size) for part, _ in batch_parts(str(path), 1)] == [(n, 1) for n in range(5)]
-    assert [(part.first, part.size) for part, _ in batch_parts(str(path), path.stat().st_size)] == [(0, 5)]
+    columns = Schema({"t": pl.Int64()})
+    assert [(part.first, part.size) for part, _ in batch_parts(str(path), columns, 1)] == [(n, 1) for n in range(5)]
+    assert [(part.first, part.size) for part, _ in batch_parts(str(path), columns, path.stat().st_size)] == [(0, 5)]
 
 
 def test_errors_say_which_range_of_a_file_a_row_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

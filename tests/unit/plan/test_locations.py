@@ -177,12 +177,123 @@ def test_fsspec_itself() -> None:
     assert matching_files("memory://", [".parquet"]) == ["memory://squill/a.parquet"]
 
 
-def refusing(step: Callable[..., Any], *names: str) -> Callable[..., Any]:
+class Web(Stored):
+    """A filesystem like that of http: paths are whole addresses, nothing is listed, lengths may be unknown."""
+
+    size_is_known = True
+
+    def info(self, path: str) -> dict[str, Any]:
+        found = super().info(path)
+        return found if self.size_is_known else {**found, "size": None}
+
+    def isdir(self, path: str) -> bool:
+        assert path
+        return False
+
+    def open(self, path: str, mode: str = "rb") -> io.BytesIO:
+        file = super().open(path, mode)
+        return file if self.size_is_known else Flowing(file.getvalue())
+
+
+class Flowing(io.BytesIO):
+    """What comes over a connection, once."""
+
+    size = None
+
+    def seek(self, _offset: int, _whence: int = 0) -> int:
+        raise ValueError("cannot seek")
+
+
+@pytest.fixture
+def web(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> Web:
+    assert not stored.files
+    system = Web()
+    monkeypatch.setattr(sys.modules["fsspec.core"], "url_to_fs", lambda address: (system, address))
+    return system
+
+
+@pytest.mark.parametrize("size_is_known", [True, False])
+@pytest.mark.parametrize("name", ["a", "a.{kind}", "a b%20c.{kind}?token=1&x=[2]"])
+@pytest.mark.parametrize("kind", ["parquet", "ipc", "csv", "ndjson"])
+def test_files_of_filesystems_that_list_nothing_are_read(
+    web: Web, kind: str, name: str, *, size_is_known: bool
+) -> None:
+    web.size_is_known = size_is_known
+    address = f"web://host/{name.format(kind=kind)}"
+    web.files = {address: written(kind, FRAME)}
+    expected = sq.from_frame(FRAME, start="t").where(sq.col("x") < 4).collect()
+    stream = sq.scan(address, start="t", format=kind).where(sq.col("x") < 4)
+    assert stream.collect().equals(expected)
+    with sq.local(2) as cluster:
+        assert stream.collect(on=cluster).equals(expected)
+    with pytest.raises(SourceReadError, match=r"matches no file\nHint: .* where folders are not listed"):
+        sq.scan("web://host/*.csv")
+
+
+@pytest.mark.parametrize("step", ["info", "isfile", "open"])
+@pytest.mark.parametrize("error", [RuntimeError("no answer"), PermissionError("no answer"), KeyError("no answer")])
+def test_what_goes_wrong_with_a_filesystem_is_an_error_of_the_file(
+    web: Web, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    web.files = {"web://host/a.csv": b"t\n1\n"}
+    monkeypatch.setattr(web, step, refusing(getattr(web, step), "a.csv", error=error))
+    with pytest.raises(SourceReadError, match=r"scan: 'web://host/a.csv' cannot be .*no answer"):
+        sq.scan("web://host/a.csv").collect()
+
+
+GLOBS = [
+    "*", "*.csv", "**", "**/*", "**/*.csv", "**/", "*/", "*/*", "d*/**/*.csv", "?.csv", "[[]1].csv", ".*.csv", "d/.x/*",
+    "_*", "_*/", "*year=*", "d?a.csv", "d[!x]a.csv", "*/*/*", "**/d/**", "**/**/a.csv", "e.csv", "d/_t",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", GLOBS)
+def test_globs_mean_elsewhere_what_they_mean_here(stored: Stored, tmp_path: Path, pattern: str) -> None:
+    names = [
+        "a.csv", ".h.csv", "_u.csv", "d/a.csv", "d/.x/b.csv", "d/_t/c.csv", "d/e/f/g.csv", "d/n.txt", "year=1/a.csv",
+        "_year=2/b.csv", "[1].csv", "e.csv/in.csv",
+    ]  # fmt: skip
+    stored.files = {f"/d/{name}": b"" for name in names}
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    here = [os.path.relpath(path, tmp_path) for path in matching_files(f"{tmp_path}/{pattern}", [".csv"])]
+    there = [path.removeprefix("stored://d/") for path in matching_files(f"stored://d/{pattern}", [".csv"])]
+    assert there == here
+    assert len(set(here)) == len(here)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series("", [1] * 40),
+        pl.Series("wide", [2**100] * 40, pl.Int128()),
+        pl.Series("listed", [["a"]] * 40, pl.List(pl.Enum(["a"]))),
+    ],
+    ids=lambda column: column.name,
+)
+def test_columns_that_arrow_renames_or_cannot_hold_are_read_elsewhere_too(
+    stored: Stored, tmp_path: Path, kind: str, column: pl.Series
+) -> None:
+    frame = FRAME.with_columns(column)
+    stored.files = {f"/d/a.{kind}": written(kind, frame)}
+    (tmp_path / f"a.{kind}").write_bytes(stored.files[f"/d/a.{kind}"])
+    expected = sq.from_frame(frame, start="t").collect()
+    with sq.local(2) as cluster:
+        for place in ("stored://d", tmp_path):
+            for start in ("t", None):
+                for on in (None, cluster):
+                    found = sq.scan(place, start=start).collect(on=on)
+                    assert found.select(column.name).equals(expected.select(column.name))
+
+
+def refusing(step: Callable[..., Any], *names: str, error: Exception | None = None) -> Callable[..., Any]:
     """Return a function of a path that may not look at some, as where one has no right to; root has it everywhere."""
 
     def refuse(path: Any, *given: Any, **named: Any) -> Any:
         if Path(path).name in names:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            raise error or PermissionError(errno.EACCES, "Permission denied", str(path))
         return step(path, *given, **named)
 
     return refuse

@@ -15,6 +15,7 @@ import polars as pl
 
 from squill.arguments import is_one_of
 from squill.errors import PlanError, SchemaChangedError, SourceReadError
+from squill.plan.arrow_frames import from_arrow
 from squill.plan.build.csv_times import as_text, read_times
 from squill.plan.build.locations import folders_below, matching_files, open_file, read_errors, suffix_of
 from squill.plan.build.unchanged_files import KeptByFile
@@ -63,9 +64,10 @@ def expand_paths(paths: object) -> tuple[FoundFile, ...]:
     for text in [path_text(item, "scan", PATHS_HINT) for item in given]:
         matches = matching_files(text, FORMATS)
         if not matches:
+            unlisted = "" if is_local(text) else "; where folders are not listed, as over http, name the files"
             raise SourceReadError(
                 f"scan: {text!r} matches no file",
-                f"check the path; a folder is searched for files ending in {', '.join(FORMATS)}.",
+                f"check the path; a folder is searched for files ending in {', '.join(FORMATS)}{unlisted}.",
             )
         for path in matches:
             if (wrong := unfit_text(path)) is not None:
@@ -261,7 +263,10 @@ def _stored_schema(path: str, file_format: str) -> Schema:
     """Return the columns of a file of a format that stores types."""
     if is_local(path):
         return Schema(scan_files(path, file_format).collect_schema())
-    return _arrow_schema(path, file_format)
+    try:
+        return _arrow_schema(path, file_format)
+    except read_errors():  # as of a type that Arrow has not: Polars tells, of all that is in the file
+        return Schema(scan_files(path, file_format).collect_schema())
 
 
 _stored_schemas = {name: KeptByFile(partial(_stored_schema, file_format=name), KEPT_SCHEMAS) for name in TYPED}
@@ -274,7 +279,7 @@ def _arrow_schema(path: str, file_format: str) -> Schema:
 
     with open_file(path) as file:
         found = pq.read_schema(file) if file_format == "parquet" else pa.ipc.open_file(file).schema
-    return Schema(pl.DataFrame(found.empty_table()).schema)
+    return Schema(from_arrow(found.empty_table()).schema)
 
 
 def compare_columns(first: str, expected: Schema, path: str, found: Schema, *, types: bool) -> None:

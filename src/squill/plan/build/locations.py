@@ -87,11 +87,20 @@ def matching_files(text: str, suffixes: Collection[str]) -> list[str]:
     system, inner = filesystem(text)
     if is_local_system(system):
         return _local_files(inner, suffixes)
-    # What a filesystem drops of an address is the same for all its files: the scheme, a host, options.
+    try:
+        found = files_of(system, inner, suffixes, only_folders=text.endswith("/"))
+    except read_errors() as error:
+        raise SourceReadError(
+            f"scan: {text!r} cannot be reached: {str(error).partition(chr(10))[0] or type(error).__name__}",
+            "check the address and the access to it; where folders are not listed, name the files.",
+        ) from error
+    if found == [inner]:
+        return [text]
+    # What a filesystem drops of an address is the same for all its files: the scheme, a host, options; or nothing.
     core = inner.strip("/")
     before, _, after = text.rpartition(core) if core and core in text else ("", "", "")
     before = before or text.partition("://")[0] + "://"
-    return [before + path.lstrip("/") + after.lstrip("/") for path in files_of(system, inner, suffixes)]
+    return [path if not is_local(path) else before + path.lstrip("/") + after.lstrip("/") for path in found]
 
 
 def folders_below(text: str, path: str) -> tuple[str, ...]:
@@ -177,7 +186,8 @@ def _local_files(text: str, suffixes: Collection[str]) -> list[str]:
     if not any(mark in text for mark in MARKS):
         return []
     # Path.glob wants the pattern apart from the folder that it starts in.
-    found = glob.glob(text, recursive=True)  # noqa: PTH207
+    # Two stars may find a file several times, and a folder beside what is in it.
+    found = set(glob.glob(text, recursive=True))  # noqa: PTH207
     files = sorted(name for name in found if Path(name).is_file())
     # A glob of folders alone, year=202*, stands for what is in them.
-    return files or sorted(name for folder in found for name in _local_files(folder, suffixes))
+    return files or sorted({name for folder in found for name in _local_files(folder, suffixes)})

@@ -1,0 +1,57 @@
+"""Frames of Arrow data, with all its names, and which types Arrow has no data of that becomes a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from squill.plan.storable import WIDE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_holds", "from_arrow"]
+
+NUMBERED = (pl.Categorical, pl.Enum)
+
+
+def from_arrow(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    """Return the rows as a frame; Polars calls a column without a name column_0.
+
+    Examples
+    --------
+    >>> import pyarrow
+    >>> from_arrow(pyarrow.table({"x": [1], "": [2]})).columns
+    ['x', '']
+    """
+    frame = pl.DataFrame(rows)
+    if "" in rows.schema.names:
+        frame.columns = list(rows.schema.names)
+    return frame
+
+
+def arrow_holds(columns: Mapping[str, pl.DataType]) -> bool:
+    """Return whether pyarrow reads columns of these types, and Polars takes what it has read.
+
+    Examples
+    --------
+    >>> [arrow_holds({"x": dtype}) for dtype in (pl.Enum(["a"]), pl.List(pl.Enum(["a"])), pl.Int128())]
+    [True, False, False]
+    """
+    return all(_holds(dtype) for dtype in columns.values())
+
+
+def _holds(dtype: pl.DataType, *, is_inner: bool = False) -> bool:
+    if isinstance(dtype, WIDE) or (is_inner and isinstance(dtype, NUMBERED)):
+        return False
+    return all(_holds(inner, is_inner=True) for inner in _inside(dtype))
+
+
+def _inside(dtype: pl.DataType) -> Iterable[pl.DataType]:
+    if isinstance(dtype, pl.Struct):
+        inner = [field.dtype for field in dtype.fields]
+    else:
+        inner = [dtype.inner] if isinstance(dtype, (pl.List, pl.Array)) else []
+    return [item if isinstance(item, pl.DataType) else item() for item in inner]
