@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import gc
 import pickle
-import shutil
-import tempfile
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from squill.engine.batch import Batch
 from squill.engine.belongs import Belongs
@@ -29,7 +26,7 @@ from squill.engine.columns import read_only
 from squill.engine.hashing import hash_columns
 from squill.engine.kernels.lookup import group_by_slot
 from squill.engine.operator import Operator
-from squill.engine.rows_on_disk import RowsOnDisk
+from squill.engine.rows_on_disk import RowsOnDisk, mapped_file
 from squill.errors import BudgetExceededError
 
 __all__ = ["MOST_DEPTH", "PARTS", "OfPart", "Parts", "Relay", "free_cycles", "in_place_of", "rows_bytes", "state_bytes"]
@@ -132,20 +129,16 @@ def in_place_of(owner: Operator, one: Operator) -> Iterator[None]:
 
 
 class Parts:
-    """`PARTS` parts of the rows of so many `inputs`, at one depth; nothing of them is left when it is gone."""
+    """`PARTS` parts of the rows of so many `inputs`, at one depth."""
 
     def __init__(self, depth: int, inputs: int = 1) -> None:
         self.depth = depth
-        with _room_on_disk():
-            self._folder = Path(tempfile.mkdtemp(prefix="squill-parts-"))
-        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._files: list[list[list[RowsOnDisk]]] = [[[] for _ in range(PARTS)] for _ in range(inputs)]
         self._held: list[list[list[Batch]]] = [[[] for _ in range(PARTS)] for _ in range(inputs)]
         self._held_bytes = 0
         self._bytes = [0] * PARTS
         self._forgotten = 0
-        self._states: list[Path | None] = [None] * PARTS
-        self._written = 0
+        self._states: list[pa.Buffer | None] = [None] * PARTS
         self.rows = 0
 
     def add(self, batch: Batch, keys: Sequence[str], port: int = 0) -> None:
@@ -169,25 +162,19 @@ class Parts:
             for part, held in enumerate(parts):
                 if held:
                     with _room_on_disk():
-                        self._files[port][part].append(RowsOnDisk(self._next_path("arrow"), Batch.concat(held)))
+                        self._files[port][part].append(RowsOnDisk(Batch.concat(held)))
         self._held = [[[] for _ in parts] for parts in self._held]
         self._held_bytes = 0
 
     def put_state(self, part: int, state: object) -> None:
         with _room_on_disk():
-            path = self._next_path("state")
-            with path.open("wb") as file:
-                pickle.dump(state, file, protocol=5)
-        self._states[part] = path
+            self._states[part] = mapped_file(lambda file: pickle.dump(state, file, protocol=5))
         self._bytes[part] += state_bytes(state)
 
     def state(self, part: int) -> Any:
         """Return what was put aside for a part, or None."""
-        path = self._states[part]
-        if path is None:
-            return None
-        with path.open("rb") as file:
-            return pickle.load(file)  # noqa: S301  (written by this object)
+        file = self._states[part]
+        return None if file is None else pickle.loads(file)  # noqa: S301  (written by this object)
 
     def rows_of(self, part: int, port: int = 0) -> Iterator[Batch]:
         """Yield the rows of an input in the order in which they came."""
@@ -198,23 +185,19 @@ class Parts:
     def forget(self, part: int) -> None:
         """Let go of a part that has been worked off, and of what it took in memory."""
         for files, held in zip(self._files, self._held, strict=True):
-            for file in files[part]:
-                file.remove()
-            files[part], held[part] = [], []
-        path, self._states[part] = self._states[part], None
-        if path is not None:
-            path.unlink(missing_ok=True)
+            # The lists themselves: the frames of an error go on to refer to them.
+            files[part].clear()
+            held[part].clear()
+        self._states[part] = None
         self._forgotten += self._bytes[part]
+        self._bytes[part] = 0
         if free_cycles(self._forgotten):
             self._forgotten = 0
 
     def close(self) -> None:
-        """Remove what is on disk."""
-        self._remove()
-
-    def _next_path(self, ending: str) -> Path:
-        self._written += 1
-        return self._folder / f"{self._written}.{ending}"
+        """Let go of what is on disk."""
+        for part in range(PARTS):
+            self.forget(part)
 
 
 @contextmanager

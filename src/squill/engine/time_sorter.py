@@ -6,9 +6,7 @@ which is mapped, not read, when runs are merged. So memory holds the bound and o
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -62,7 +60,6 @@ class TimeSorter:
         self._batches: list[Batch] = []
         self._bytes = 0
         self._runs: list[Run] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._spilled = 0
 
     def __len__(self) -> int:
@@ -96,11 +93,8 @@ class TimeSorter:
             self._drop_finished()
 
     def close(self) -> None:
-        """Remove what was written to disk."""
+        """Let go of what was written to disk."""
         self._runs, self._batches = [], []
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
 
     def _sort_memory(self) -> None:
         if self._batches:
@@ -114,16 +108,11 @@ class TimeSorter:
     def _spill(self) -> None:
         self._sort_memory()
         rows = self._runs.pop().batch
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="squill-sort-")
-        self._runs.append(Run(RowsOnDisk(Path(self._folder.name) / f"{self._spilled}.arrow", rows)))
+        self._runs.append(Run(RowsOnDisk(rows)))
         self._spilled += 1
         self._bytes = 0
 
     def _drop_finished(self) -> None:
-        for run in self._runs:
-            if not len(run) and run.file is not None:
-                run.file.remove()
         self._runs = [run for run in self._runs if len(run)]
         if not any(run.file is None for run in self._runs):
             self._bytes = 0

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +16,21 @@ from squill.engine import parts as module
 from squill.engine.batch import Batch
 from squill.engine.parts import PARTS, OfPart, Parts, state_bytes
 from squill.errors import BudgetExceededError
+from tests.mapped_files import mapped_files
 from tests.unit.engine.test_time_sorter import COLUMNS
+
+PUT_ASIDE = """
+import os, signal
+import polars as pl
+from squill.engine import parts
+from squill.engine.batch import Batch
+parts.HELD_BYTES = 0
+some = parts.Parts(0)
+some.add(Batch.relational({"k": pl.Series([1, 2])}, 2), ("k",))
+some.put_state(0, [1])
+assert sum(len(rows) for part in range(parts.PARTS) for rows in some.rows_of(part)) == 2
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture
@@ -20,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where parts are put; empty in the end."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield tmp_path
-    assert list(tmp_path.iterdir()) == []
+    assert mapped_files(tmp_path) == 0
 
 
 def relational(**columns: list[object]) -> Batch:
@@ -68,26 +86,37 @@ def test_what_was_worked_off_is_removed(folder: Path, monkeypatch: pytest.Monkey
     parts.add(relational(k=list(range(100))), ("k",))
     parts.put_state(0, {"keys": np.arange(3)})
     assert parts.state(0)["keys"].tolist() == [0, 1, 2]
-    before = {path.name for path in folder.rglob("*.*")}
+    before = mapped_files(folder)
     parts.forget(0)
-    gone = before - {path.name for path in folder.rglob("*.*")}
+    gone = before - mapped_files(folder)
     parts.close()
-    assert len(gone) == 2
+    assert gone == 2
     assert parts.state(0) is None
 
 
 def test_parts_that_nobody_has_leave_nothing(folder: Path) -> None:
     parts = Parts(0)
     parts.put_state(1, [1])
-    assert list(folder.rglob("*.state"))
+    assert mapped_files(folder) == 1
     del parts
 
 
 def test_a_disk_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HELD_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    parts = Parts(0)
+    with pytest.raises(BudgetExceededError, match="cannot be written to the temporary folder: No such file"):
+        parts.put_state(0, [1])
     with pytest.raises(BudgetExceededError, match="cannot be written to the temporary folder: No such file") as error:
-        Parts(0)
+        parts.add(relational(k=[1]), ("k",))
     assert "TMPDIR" in str(error.value)
+
+
+def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    """Spark kills those whose task it cancels, and the system those that take too much."""
+    killed = subprocess.run([sys.executable, "-c", PUT_ASIDE], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_size_of_a_state_counts_what_it_holds() -> None:
