@@ -203,6 +203,41 @@ def test_session_that_somebody_stops_is_said() -> None:
     run_driver(STOPPED)
 
 
+KILLED = """
+import os, signal, subprocess, threading, time
+import pytest
+import squill as sq
+from squill.errors import ClusterError
+
+def while_tasks_are_at_work(frame):
+    time.sleep(60)
+    return frame
+
+cluster = sq.spark(master="local[2]")
+children = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "pid=,comm="], capture_output=True, text=True).stdout
+(java,) = [int(line.split()[0]) for line in children.splitlines() if line.split()[1] == "java"]
+rows = cluster.from_frame({"t": [1, 2]}, start="t")
+assert rows.collect().height == 2
+killing = threading.Timer(3, os.kill, (java, signal.SIGKILL))
+killing.start()
+late = rows.query(lambda s: s.map_batches(while_tasks_are_at_work))
+said = "the Java process of the Spark session has ended\\nHint: .*spark.driver.memory"
+for ask in (late.collect, rows.collect, cluster.check, lambda: sq.spark(master="local[2]")):
+    with pytest.raises(ClusterError, match=said):
+        ask()
+killing.join()
+cluster.close()
+with pytest.raises(ClusterError, match="Start Python anew"):
+    sq.spark(master="local[2]")
+"""
+
+
+@pytest.mark.spark
+def test_java_that_is_killed_is_said() -> None:
+    """As the system does it where memory is short."""
+    run_driver(KILLED)
+
+
 def in_a_worker(cluster: sq.Cluster, function: Callable[[], str]) -> str:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

@@ -27,7 +27,7 @@ from squill.errors import ShardError
 from squill.exchange.flow import Halted
 from squill.plan.fragments import Fragment
 from squill.runtime.interrupts import came_of_an_interrupt
-from squill.runtime.spark.kinds import is_connect, is_stopped
+from squill.runtime.spark.kinds import has_lost_java, is_connect, is_stopped, java_is_gone
 from squill.runtime.spark.near import task_rows
 from squill.runtime.spark.plain_job import Task, collected
 
@@ -237,6 +237,8 @@ def jobs_of_one_run(session: Any, stop: threading.Event | None = None) -> Iterat
         # Spark cancels the jobs at Ctrl-C, and raises an error about that in its place.
         if came_of_an_interrupt(error, before):
             raise KeyboardInterrupt from None
+        if isinstance(error, Exception) and context is not None and has_lost_java(context):
+            raise java_is_gone() from error
         raise
     finally:
         if not is_stopped(session):

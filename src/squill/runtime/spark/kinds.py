@@ -7,7 +7,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-__all__ = ["functions_of", "is_connect", "is_one_host", "is_stopped", "master_of"]
+from squill.errors import ClusterError
+
+__all__ = ["functions_of", "has_lost_java", "is_connect", "is_one_host", "is_stopped", "java_is_gone", "master_of"]
 
 
 def is_connect(session: Any) -> bool:
@@ -29,6 +31,23 @@ def is_stopped(session: Any) -> bool:
         return java is None or bool(java.sc().isStopped())
     except (Py4JError, OSError):
         return True
+
+
+def has_lost_java(context: Any) -> bool:
+    """Whether the process of a context's Java has ended, and nobody has stopped the context."""
+    java = context._jsc
+    try:
+        return java is not None and java.sc() is None
+    except (Py4JError, OSError):
+        return True
+
+
+def java_is_gone() -> ClusterError:
+    return ClusterError(
+        "the Java process of the Spark session has ended",
+        "where it was for want of memory, spark.driver.memory gives it more. Start Python anew: PySpark starts no "
+        "second one in a process.",
+    )
 
 
 def master_of(session: Any) -> str:

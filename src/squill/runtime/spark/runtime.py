@@ -12,6 +12,7 @@ import pickle
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ from squill.runtime.spark.jobs import (
     filler_rows,
     jobs_of_one_run,
 )
-from squill.runtime.spark.kinds import is_connect, is_one_host, is_stopped
+from squill.runtime.spark.kinds import has_lost_java, is_connect, is_one_host, is_stopped, java_is_gone
 from squill.runtime.spark.near import hadoop_hosts
 from squill.runtime.spark.results import WaveResults, all_with_rows, with_rows
 from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
@@ -271,6 +272,8 @@ class SparkRuntime:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.spark(…).")
+        if not is_connect(self.session) and has_lost_java(self.session.sparkContext):
+            raise java_is_gone()
         if is_stopped(self.session):
             raise ClusterError(
                 "the Spark session of this cluster has been stopped",
@@ -430,8 +433,18 @@ class SparkRuntime:
 
     def close(self) -> None:
         if self._owns_session and not self._is_closed:
-            self.session.stop()
+            _stop(self.session)
         self._is_closed = True
+
+
+def _stop(session: Any) -> None:
+    if is_connect(session) or not has_lost_java(session.sparkContext):
+        session.stop()
+        return
+    # The first finds that there is no Java, the second lets go of all else.
+    for _ in range(2):
+        with suppress(Py4JError, OSError):
+            session.stop()
 
 
 def _usable(folder: RunFolder, waves: Sequence[Sequence[Stage]]) -> dict[int, Committed]:

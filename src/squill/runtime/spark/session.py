@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ from squill.exchange.codec import COMPRESSIONS
 from squill.plan.paths import written_path
 from squill.plan.routing import CHANNELS
 from squill.polars_memory import keeping_environment
-from squill.runtime.spark.kinds import is_connect, is_one_host, is_stopped, master_of
+from squill.runtime.spark.kinds import has_lost_java, is_connect, is_one_host, is_stopped, java_is_gone, master_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.shipping import ship_package
 from squill.runtime.spark.slots import slots_of
@@ -133,6 +133,9 @@ def start_session(master: str, cores: int) -> SparkSession:
             session: SparkSession = builder.getOrCreate()
     except (Py4JJavaError, PySparkException) as error:
         raise _not_started(master, error) from error
+    except (Py4JError, OSError) as error:
+        # Of a session that ended with its Java PySpark keeps the address.
+        raise java_is_gone() from error
     return session
 
 
@@ -159,6 +162,8 @@ def _check_none_is_running() -> None:
 
 def _check_no_context() -> None:
     context = SparkContext._active_spark_context
+    if context is not None and has_lost_java(context):
+        raise java_is_gone()
     if context is not None and context._jsc is not None:
         raise _is_running(str(context.master))
 
