@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import squill as sq
 from squill.errors import ClusterError, PlanError
@@ -27,14 +28,40 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "cores that are no number": ({"cores": 1.5}, "spark: cores is 1.5"),
     "master": ({"master": 5}, "spark: master is 5"),
     "session": ({"session": 5}, "spark: 5 is no Spark session"),
+    "cores that are not told": ({"cores": None}, "spark: cores is None"),
+    "a million machines": ({"machines": 500_000, "cores": 2}, "spark: 1,000,000 shards"),
+    "tls": ({"tls": "yes"}, "spark: tls is 'yes'"),
+    "channel": ({"channel": ["files"]}, r"spark: channel is \['files'\]"),
+    "warehouse": ({"master": "local[1]", "warehouse": 5}, "warehouse: 5 is no path"),
+    "catalog": ({"master": "local[1]", "catalog": 5}, "catalog: 5 is no URL of a database"),
     "compression": ({"compression": "gzip"}, "spark: compression is 'gzip'\nHint: use None or one of lz4, zstd."),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
 def test_wrong_argument_is_refused_before_spark_starts(arguments: dict[str, Any], message: str) -> None:
+    before = SparkSession.getActiveSession()
     with pytest.raises(PlanError, match=message):
         sq.spark(**arguments)
+    assert SparkSession.getActiveSession() is before
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("sc://127.0.0.1:1/;token=secret", r"nobody answers at sc://127\.0\.0\.1:1: .*refused(.|\n)*15002"),
+        ("sc://", "no session could be started at sc://: .INVALID_CONNECT_URL."),
+        ("sc://here/;secret", "no session could be started at sc://here: .INVALID_CONNECT_URL."),
+    ],
+)
+def test_an_address_of_nobody_is_said_at_once(address: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("grpc")
+    for name in session_module.PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with pytest.raises(ClusterError, match=message) as caught:
+        sq.spark(master=address)
+    assert "token" not in str(caught.value)
 
 
 def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
