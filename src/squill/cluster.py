@@ -430,6 +430,7 @@ def spark(
     """
     from squill.runtime.spark import start_runtime
 
+    _catalog_place(warehouse, catalog)  # what is wrong with it is said before a session is started
     runtime = start_runtime(
         session,
         master=master,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import squill as sq
 from squill.errors import ClusterError, PlanError
@@ -28,14 +29,44 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "cores that are no number": ({"cores": 1.5}, "spark: cores is 1.5"),
     "master": ({"master": 5}, "spark: master is 5"),
     "session": ({"session": 5}, "spark: 5 is no Spark session"),
+    "cores that are not told": ({"cores": None}, "spark: cores is None"),
+    "a million machines": ({"machines": 500_000, "cores": 2}, "spark: 1,000,000 shards"),
+    "tls": ({"tls": "yes"}, "spark: tls is 'yes'"),
+    "channel": ({"channel": ["files"]}, r"spark: channel is \['files'\]"),
+    "warehouse": ({"master": "local[1]", "warehouse": 5}, "warehouse: 5 is no path"),
+    "catalog": ({"master": "local[1]", "catalog": 5}, "catalog: 5 is no URL of a database"),
     "compression": ({"compression": "gzip"}, "spark: compression is 'gzip'\nHint: use None or one of lz4, zstd."),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
 def test_wrong_argument_is_refused_before_spark_starts(arguments: dict[str, Any], message: str) -> None:
+    before = SparkSession.getActiveSession()
     with pytest.raises(PlanError, match=message):
         sq.spark(**arguments)
+    assert SparkSession.getActiveSession() is before
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("sc://127.0.0.1:1/;token=secret", r"nobody answers at sc://127\.0\.0\.1:1: .*refused(.|\n)*15002"),
+        ("sc://", "no session could be started on 'sc://': .INVALID_CONNECT_URL."),
+        ("sc://host:port", "no session could be started on 'sc://host:port': .*Port"),
+        ("sc://here/;secret", "no session could be started on 'sc://here': .INVALID_CONNECT_URL."),
+    ],
+)
+def test_an_address_of_nobody_is_said_at_once(address: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("grpc")
+    for name in session_module.PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr(session_module, "_check_no_context", lambda: None)
+    before = dict(os.environ)
+    with pytest.raises(ClusterError, match=message) as caught:
+        sq.spark(master=address)
+    assert "token" not in str(caught.value)
+    assert dict(os.environ) == before
 
 
 def test_missing_java_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,17 +143,6 @@ def test_second_session_is_refused_on_every_thread(spark_cluster: sq.Cluster) ->
     """Which one is active Spark knows of each thread by itself."""
     with ThreadPoolExecutor(1) as thread, pytest.raises(ClusterError, match="a Spark session is running already"):
         thread.submit(sq.spark, master="local[1]").result()
-
-
-@pytest.mark.parametrize(("address", "reason"), [("sc://", "Hostname is missing"), ("sc://host:port", "Port")])
-def test_address_that_spark_connect_does_not_know_is_said(
-    address: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "_check_no_context", lambda: None)
-    before = dict(os.environ)
-    with pytest.raises(ClusterError, match=f"no session could be started on '{address}': .*{reason}"):
-        sq.spark(master=address)
-    assert dict(os.environ) == before
 
 
 @pytest.mark.spark

@@ -584,6 +584,7 @@ CASES: dict[str, Callable[[], object]] = {
     "where_is_a_list": lambda: stream().aggregate(n=sq.count(where=["price"])),  # type: ignore[arg-type]
     "top_k_beyond_64_bits": lambda: sq.top_k("price", 2**63),
     "arrow_function_over_a_number": lambda: stream().as_arrow_function(7),  # type: ignore[arg-type]
+    "bytes_as_path": lambda: sq.scan(b"a.parquet", start="t"),  # type: ignore[arg-type]
     "shards_subscriber_fails": lambda: sharded().subscribe(ring),
 }
 

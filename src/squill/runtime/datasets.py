@@ -7,6 +7,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from squill.runtime.memory import FRAME, Held, MemoryFolder, forget_held, held_f
 from squill.runtime.request import Request, bare
 from squill.runtime.runs import ActiveRun, Runs
 from squill.runtime.staging import check_mode, remove_left_by
-from squill.runtime.store import Wanted, store
+from squill.runtime.store import Wanted, store, write_manifest
 from squill.runtime.ticket import RunTicket
 from squill.wording import near_names, shortened
 
@@ -243,6 +244,7 @@ class Datasets:
             keep_state=dataset.keeps_state,
             progress=dataset.progress,
         )
+        _restore_manifest(dataset)
         with self._runs.record("recompute", fragments_of(wanted.node), name) as active:
             again = self._run(wanted, active.ticket)
             active.rows = again.rows
@@ -349,6 +351,7 @@ class Datasets:
             self._held.pop(dataset.version, None)
             return
         folder = Path(dataset.path)
+        _restore_manifest(dataset)
         there = dataset if _is_cut_short(folder, dataset.paths) else find_dataset(folder)
         if there is not None and there.version == dataset.version:
             # Out of sight first: nobody is to see half of it.
@@ -375,6 +378,17 @@ def _is_in_its_place(dataset: Dataset) -> bool:
 def _is_cut_short(folder: str | os.PathLike[str], files: Sequence[str]) -> bool:
     """Whether a manifest can be read no more beside files of these names, whose version tells whose it was."""
     return is_damaged(folder) and any(Path(file).exists() for file in files)
+
+
+def _restore_manifest(dataset: Dataset) -> None:
+    """Put a manifest that is gone back beside what is left of its files: without it nobody may replace the folder."""
+    folder = Path(dataset.path)
+    if dataset.format == FRAME or not folder.is_dir() or (folder / MANIFEST).exists():
+        return
+    with suppress(OSError):  # whoever writes there next says what is wrong with the folder
+        left = {item.name for item in folder.iterdir()}
+        if left and left <= {Path(MANIFEST).parts[0], *(file.name for file in dataset.files)}:
+            write_manifest(folder, dataset)
 
 
 def _is_whole(source: FileSource, stored: Stored) -> bool:

@@ -60,7 +60,8 @@ def _not_left(record: RunRecord) -> ClusterError:
     said = f"resume: run {record.id} ({record.action}{made})"
     again = "run the query again."
     if record.state == "failed":
-        return ClusterError(f"{said} failed: {record.error}", again)
+        why = str(record.error).partition("\nHint: ")
+        return ClusterError(f"{said} failed: {why[0]}", why[2] or again)
     if record.state == "running":
         return ClusterError(f"{said} is still running: {_driver(record.owner)}", "wait for it, or stop it first.")
     if record.state == "died":

@@ -32,7 +32,7 @@ from squill.runtime.stored_answer import StoredAnswer, WrittenFile, sync_to_disk
 from squill.runtime.ticket import RunTicket, new_id
 from squill.wording import shortened
 
-__all__ = ["SUFFIXES", "Wanted", "described", "store"]
+__all__ = ["SUFFIXES", "Wanted", "described", "store", "write_manifest"]
 
 SUFFIXES = {"parquet": "parquet", "ipc": "arrow"}
 
@@ -91,7 +91,7 @@ def store(
         _name_files(staging.folder, dataset, receipts)
         # Without it, an attempt that does not count and is still running has nowhere to write.
         remove_folder(attempts)
-        _write_manifest(staging.folder, dataset)
+        write_manifest(staging.folder, dataset)
         staging.commit()
         # Before the files that were there go: that takes a while, and then there is no way back.
         announce(dataset)
@@ -182,7 +182,8 @@ def _name_files(folder: Path, dataset: Dataset, receipts: list[Receipt]) -> None
             ) from error
 
 
-def _write_manifest(folder: Path, dataset: Dataset) -> None:
+def write_manifest(folder: Path, dataset: Dataset) -> None:
+    """Say in a folder which dataset it is; written last."""
     place = folder / MANIFEST
     place.parent.mkdir(exist_ok=True)
     place.write_text(dataset.to_json(), encoding="utf-8")

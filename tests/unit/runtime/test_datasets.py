@@ -163,6 +163,34 @@ def test_a_dataset_whose_manifest_was_cut_short_is_removed(cluster: sq.Cluster, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("lost", ["a file", "all files", "no file"])
+def test_a_dataset_that_lost_its_manifest_is_made_again_and_removed(
+    cluster: sq.Cluster, tmp_path: Path, lost: str
+) -> None:
+    stored = by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    expected = cluster.dataset("counts").collect(sort=True)
+    shutil.rmtree((tmp_path / "out" / MANIFEST).parent)
+    for path in stored.paths[: {"a file": 1, "all files": 3, "no file": 0}[lost]]:
+        Path(path).write_bytes(b"")
+    assert cluster.dataset("counts").collect(sort=True).equals(expected)
+    shutil.rmtree((tmp_path / "out" / MANIFEST).parent, ignore_errors=True)
+    cluster.remove("counts")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_without_a_manifest_beside_files_of_others_is_left_alone(cluster: sq.Cluster, tmp_path: Path) -> None:
+    stored = by_key(cluster).to_storage(tmp_path / "out", name="counts")
+    shutil.rmtree((tmp_path / "out" / MANIFEST).parent)
+    Path(stored.paths[0]).unlink()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(PlanError, match="is not empty and is no dataset of Squill"):
+        cluster.dataset("counts")
+    cluster.remove("counts")
+    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["notes.txt", *sorted(
+        Path(path).name for path in stored.paths[1:]
+    )]  # fmt: skip
+
+
 def test_a_manifest_cut_short_among_files_of_others_is_left_alone(cluster: sq.Cluster, tmp_path: Path) -> None:
     by_key(cluster).to_storage(tmp_path / "out", name="counts")
     cluster.from_frame({"x": [1]}).to_storage(tmp_path / "out", mode="overwrite")

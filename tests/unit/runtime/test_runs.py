@@ -131,8 +131,10 @@ def test_run_that_is_over_cannot_be_resumed(cluster: sq.Cluster, tmp_path: Path)
     with pytest.raises(InputError):
         cluster.from_frame({"t": [1, None]}, start="t").to_storage(tmp_path / "out", name="bad")
     failed = cluster.runs()[-1].id
-    with pytest.raises(ClusterError, match=rf"^resume: run {failed} \(to_storage 'bad'\) failed: .* is null"):
+    with pytest.raises(ClusterError, match=rf"^resume: run {failed} \(to_storage 'bad'\) failed: .* is null") as caught:
         sq.resume(failed, warehouse=warehouse, folder=tmp_path)
+    assert str(caught.value).count("Hint: ") == 1
+    assert str(caught.value).endswith("before giving the data to Squill.")
 
 
 def test_run_that_has_made_its_dataset_gives_it_again(cluster: sq.Cluster, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class FoundFile(NamedTuple):
 
 def expand_paths(paths: object) -> tuple[FoundFile, ...]:
     """Return the files that paths, folders and globs stand for, in name order."""
-    is_one = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
+    is_one = isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable)
     given: list[Any] = [paths] if is_one else list(paths)  # type: ignore[call-overload]
     if not given:
         raise PlanError("scan: no path is given", PATHS_HINT)

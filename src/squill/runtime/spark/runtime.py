@@ -63,6 +63,7 @@ from squill.runtime.spark.kinds import has_lost_java, is_connect, is_one_host, i
 from squill.runtime.spark.near import hadoop_hosts
 from squill.runtime.spark.results import WaveResults, all_with_rows, with_rows
 from squill.runtime.spark.shuffle import ByFiles, ShuffleRun, answer_table
+from squill.runtime.spark.slots import check_shards
 from squill.runtime.spark.small_waves import SmallWaves
 from squill.runtime.spark.spool import spooled
 from squill.runtime.spark.tables import columns_of
@@ -139,6 +140,7 @@ class SparkRuntime:
         return self._machines * self._cores
 
     def layout_of(self, shards: int) -> Layout:
+        check_shards(shards)
         return Layout(shards=shards, cores=self._cores)
 
     def describe(self) -> str:

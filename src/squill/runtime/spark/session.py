@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from squill.arguments import checked_flag, is_one_of
 from squill.errors import ClusterError, PlanError
 from squill.exchange.codec import COMPRESSIONS
 from squill.plan.paths import written_path
@@ -27,7 +28,7 @@ from squill.polars_memory import keeping_environment
 from squill.runtime.spark.kinds import has_lost_java, is_connect, is_one_host, is_stopped, java_is_gone, master_of
 from squill.runtime.spark.runtime import SparkRuntime
 from squill.runtime.spark.shipping import ship_package
-from squill.runtime.spark.slots import slots_of
+from squill.runtime.spark.slots import check_shards, slots_of
 from squill.wording import shortened
 
 __all__ = ["start_runtime", "start_session"]
@@ -53,14 +54,16 @@ def start_runtime(
     tls: bool = False,
 ) -> SparkRuntime:
     """Return a runtime on the session, or on one started for it."""
-    for name, value in (("machines", machines), ("cores", cores)):
-        if value is not None and (type(value) is not int or value < 1):
+    for name, value in (("machines", 1 if machines is None else machines), ("cores", cores)):
+        if type(value) is not int or value < 1:
             raise PlanError(f"spark: {name} is {shortened(value)}", "give a whole number of at least 1.")
-    if compression is not None and compression not in COMPRESSIONS:
+    check_shards((machines or 1) * cores)
+    checked_flag(tls, "spark: tls")
+    if not is_one_of(compression, (None, *COMPRESSIONS)):
         raise PlanError(
             f"spark: compression is {shortened(compression)}", f"use None or one of {', '.join(COMPRESSIONS)}."
         )
-    if channel is not None and channel not in CHANNELS:
+    if not is_one_of(channel, (None, *CHANNELS)):
         raise PlanError(
             f"spark: channel is {shortened(channel)}", f"use one of {', '.join(CHANNELS)}, or leave it out."
         )
@@ -187,27 +190,47 @@ CONNECT_PACKAGES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
 
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """Where the environment has it, PySpark takes whatever is asked of it for something of Spark Connect."""
+CONNECT_SECONDS = 10.0
+PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
 def _session_at(address: str) -> SparkSession:
+    shown = address.partition("/;")[0]  # behind it may be a token
     is_connected = CONNECT_MODE in os.environ
     try:
         # Asked here: PySpark, where it takes the program for a test of its own, ends it when one is missing.
         for name in CONNECT_PACKAGES:
             importlib.import_module(name)
         _check_no_context()
+        _check_answers(address, shown)
         # Not the one that there may be already, at whatever address: ours is stopped when the cluster is closed.
         session: SparkSession = SparkSession.builder.remote(address).create()
     except ImportError as error:
         raise ClusterError(
-            f"spark: {address} is Spark Connect, which needs packages that are not here: {error}",
+            f"spark: {shown} is Spark Connect, which needs packages that are not here: {error}",
             "pip install 'squill[connect]'",
         ) from error
     except (PySparkException, ValueError) as error:
         if not is_connected:
             os.environ.pop(CONNECT_MODE, None)
-        raise _not_started(address, error) from error
+        raise _not_started(shown, error) from error
     return session
+
+
+def _check_answers(address: str, shown: str) -> None:
+    """Raise where nobody listens: PySpark would try again and again, for ten minutes, without a word."""
+    if any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
+        return  # then it is another host that knows
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    host, _, port = DefaultChannelBuilder(address).endpoint.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"spark: nobody answers at {shown}: {error}",
+            "is the server of Spark Connect started, and is its port, 15002 unless told, open to this host?",
+        ) from error
 
 
 def _driver_gibibytes() -> int:

@@ -10,11 +10,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from squill.errors import ClusterError
+from squill.errors import ClusterError, PlanError
 from squill.runtime.spark.kinds import is_one_host
 
-__all__ = ["concurrent_tasks", "slots_of"]
+__all__ = ["check_shards", "concurrent_tasks", "slots_of"]
 
+MOST_SHARDS = 65_536
 SETTLED_SECONDS = 5.0
 """When so long no executor has come, no more are waited for."""
 FIRST_SECONDS = 30.0
@@ -69,3 +70,12 @@ def _executors(session: Any) -> _Executors:
     came = [entry.addTime().getTime() / 1_000 for entry in entries]
     cores = tuple(entry.totalCores() for entry in entries if entry.totalCores() > 0)
     return _Executors(cores=cores, begun=min(came, default=0.0), latest=max(came, default=0.0))
+
+
+def check_shards(shards: int) -> None:
+    """Raise for more shards than anybody would wait for."""
+    if shards > MOST_SHARDS:
+        raise PlanError(
+            f"spark: {shards:,} shards, each of which is part of a task and writes for all others",
+            f"give {MOST_SHARDS:,} at most; some for each slot that the cluster has are enough.",
+        )
