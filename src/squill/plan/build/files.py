@@ -6,6 +6,7 @@ import glob
 import io
 import operator
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -132,6 +133,7 @@ def scan_files(
 
 
 def _scan_ndjson(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:
+    path = _without_mark(path)
     # It alone of Polars' readers cannot be told that a name is no glob: a[1].ndjson would be read as a1.ndjson.
     source = glob.escape(path) if isinstance(path, str) else path
     if schema is None:
@@ -139,6 +141,15 @@ def _scan_ndjson(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:
     narrow = {name: READ_AS[type(dtype)] for name, dtype in schema.items() if type(dtype) in READ_AS}
     lazy = pl.scan_ndjson(source, schema={**schema, **narrow})
     return lazy.cast({name: schema[name] for name in narrow}) if narrow else lazy
+
+
+def _without_mark(path: str | io.BytesIO) -> str | io.BytesIO:
+    """Return the file, or what follows the mark of UTF-8 in it: Polars skips that in csv files only."""
+    if isinstance(path, io.BytesIO):
+        content = path.getvalue()
+        return io.BytesIO(content[len(BOM_UTF8) :]) if content.startswith(BOM_UTF8) else path
+    with open_file(path) as file:
+        return io.BytesIO(file.read()) if file.read(len(BOM_UTF8)) == BOM_UTF8 else path
 
 
 def read_stored(path: Path, file_format: str = "ipc") -> pl.DataFrame:
