@@ -45,6 +45,7 @@ class FileSink(ClosedSink):
         super().__init__(node, at_once=True)
         self._path = Path(path)
         self._what = operator or f"to_{file_format}"
+        self._format = file_format
         self._check()
         self._temporary = hidden_beside(self._path, uuid.uuid4().hex, UNFINISHED)
         self._pieces: list[Batch] = []
@@ -52,7 +53,6 @@ class FileSink(ClosedSink):
         self.rows_written = 0
         self.span: tuple[int, int] | None = None
         """The earliest start and the latest end written."""
-        self._format = file_format
         self._schema = self._table(Batch.empty(dict(node.schema))).schema
         self._compression: str | dict[str, str] = "snappy"
         """Of a parquet file, for all columns or by column; it may be chosen until the first rows are written."""
@@ -69,7 +69,7 @@ class FileSink(ClosedSink):
             raise PlanError(f"{self._what}: there is no folder {str(self._path.parent)!r}", "make it before.")
         if self._path.is_dir():
             raise PlanError(f"{self._what}: {str(self._path)!r} is a folder", "name a file in it.")
-        refuse_unstorable(self.node.schema, self._what)
+        refuse_unstorable(self.node.schema, self._what, self._format)
 
     def _table(self, rows: Batch) -> pa.Table:
         return arrow_table(result_frame(rows, self.node))

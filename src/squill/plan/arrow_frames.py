@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from squill.plan.storable import WIDE
+from squill.plan.storable import WIDE, inner_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,12 +46,4 @@ def arrow_holds(columns: Mapping[str, pl.DataType]) -> bool:
 def _holds(dtype: pl.DataType, *, is_inner: bool = False) -> bool:
     if isinstance(dtype, WIDE) or (is_inner and isinstance(dtype, NUMBERED)):
         return False
-    return all(_holds(inner, is_inner=True) for inner in _inside(dtype))
-
-
-def _inside(dtype: pl.DataType) -> Iterable[pl.DataType]:
-    if isinstance(dtype, pl.Struct):
-        inner = [field.dtype for field in dtype.fields]
-    else:
-        inner = [dtype.inner] if isinstance(dtype, (pl.List, pl.Array)) else []
-    return [item if isinstance(item, pl.DataType) else item() for item in inner]
+    return all(_holds(inner, is_inner=True) for inner in inner_types(dtype))

@@ -7,7 +7,7 @@ import polars as pl
 from squill.errors import PlanError
 from squill.plan.schema import Schema
 
-__all__ = ["refuse_unstorable", "storable", "storable_type"]
+__all__ = ["inner_types", "refuse_unstorable", "storable", "storable_type"]
 
 WIDE = (pl.Int128, pl.UInt128)
 NESTED = (pl.List, pl.Array, pl.Struct)
@@ -53,8 +53,8 @@ def storable(series: pl.Series) -> pl.Series:
     return series if form == dtype else series.cast(form)
 
 
-def refuse_unstorable(schema: Schema, operator: str) -> None:
-    """Raise for a column that has no form in files which others are to read."""
+def refuse_unstorable(schema: Schema, operator: str, file_format: str | None = None) -> None:
+    """Raise for a column that has no form in files which others are to read, or that is not read back from them."""
     for name, dtype in schema.items():
         if isinstance(dtype, pl.Object):
             raise PlanError(
@@ -66,6 +66,34 @@ def refuse_unstorable(schema: Schema, operator: str) -> None:
                 f"{operator}: the column {name!r} is {dtype}, and Arrow has no numbers of 128 bits",
                 f"cast it before, for instance to text: pl.col({name!r}).cast({_shown(storable_type(dtype))}).",
             )
+        if (missing := _missing(dtype, file_format)) is not None:
+            raise PlanError(
+                f"{operator}: the column {name!r} is {dtype}, and {missing}",
+                "leave it out: there is nothing in it.",
+            )
+
+
+def _missing(dtype: pl.DataType, file_format: str | None) -> str | None:
+    """Return what a format lacks for a type, or for one inside it."""
+    if isinstance(dtype, pl.Array) and dtype.size == 0:
+        return "arrays of no values are not read back from files"
+    if isinstance(dtype, pl.Struct) and not dtype.fields and file_format == "parquet":
+        return "parquet has no structs without fields"
+    found = (_missing(inner, file_format) for inner in inner_types(dtype))
+    return next((missing for missing in found if missing is not None), None)
+
+
+def inner_types(dtype: pl.DataType) -> list[pl.DataType]:
+    """Return the types of what a value holds.
+
+    Examples
+    --------
+    >>> inner_types(pl.Struct({"a": pl.Int8})), inner_types(pl.List(pl.Date)), inner_types(pl.Time())
+    ([Int8], [Date], [])
+    """
+    if isinstance(dtype, pl.Struct):
+        return [_instance(field.dtype) for field in dtype.fields]
+    return [_instance(dtype.inner)] if isinstance(dtype, (pl.List, pl.Array)) else []
 
 
 def _shown(dtype: pl.DataType) -> str:

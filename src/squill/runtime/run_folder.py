@@ -33,7 +33,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from squill.errors import ClusterError
+from squill.errors import ClusterError, SquillError
 from squill.plan.fragments import ShardedPlan
 from squill.plan.nodes import Source
 from squill.plan.serialise import dumps, loads
@@ -319,6 +319,8 @@ def _write(path: Path, content: bytes) -> None:
 def explained(folder: Path) -> Iterator[None]:
     try:
         yield
+    except SquillError:
+        raise  # as for a file of an input, which is looked at meanwhile; some of these are OSErrors too
     except OSError as error:
         raise ClusterError(
             f"the folder of the run, {str(folder)!r}, cannot be written: {error.strerror or error}",

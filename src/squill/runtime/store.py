@@ -68,7 +68,7 @@ def store(
     """Run the plan, write its answer and `announce` it; left by an error, of that too, everything is as it was."""
     if not is_one_of(wanted.format, SUFFIXES):
         raise PlanError(f"{wanted.operator}: format is {shortened(wanted.format)}", 'use "parquet" or "ipc".')
-    refuse_unstorable(wanted.node.schema, wanted.operator)
+    refuse_unstorable(wanted.node.schema, wanted.operator, wanted.format)
     refuse_progress(wanted)
     node = growing(wanted.node, wanted.operator) if wanted.keep_state else wanted.node
     run_id = new_id() if ticket is None else ticket.id

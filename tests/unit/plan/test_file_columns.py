@@ -14,6 +14,7 @@ import pytest
 import squill as sq
 from squill.errors import PlanError, SchemaChangedError, SourceReadError, SquillError
 from squill.plan.build import file_columns
+from squill.runtime import file_splits
 from squill.testing import assert_same_events, reference
 
 LATE = "".join(f'{{"t": {t}}}\n' for t in range(150)) + '{"t": 150, "late": 7, "in": {"a": 1}}\n'
@@ -161,3 +162,16 @@ def test_files_with_types_of_their_own_take_no_schema(tmp_path: Path) -> None:
     pl.DataFrame({"t": [1]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(PlanError, match=r"parquet files say the types"):
         sq.scan(tmp_path, start="t", schema={"t": pl.Int64})
+
+
+@pytest.mark.parametrize("schema", [None, {"t": pl.Int64, "x": pl.String}])
+def test_ndjson_may_begin_with_a_mark_of_its_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: Any
+) -> None:
+    monkeypatch.setattr(file_splits, "LEAST_BYTES", 64)
+    lines = "".join(f'{{"t":{row},"x":"{row}"}}\n' for row in range(50))
+    (tmp_path / "a.ndjson").write_text(lines, encoding="utf-8-sig")
+    read = sq.scan(tmp_path, schema=schema)
+    with sq.local(3) as cluster:
+        for on in (None, cluster):
+            assert read.collect(on=on, sort=True).rows() == sorted((row, str(row)) for row in range(50))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import importlib
 import io
@@ -13,6 +14,8 @@ from types import ModuleType
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import squill as sq
@@ -286,6 +289,16 @@ def test_columns_that_arrow_renames_or_cannot_hold_are_read_elsewhere_too(
                 for on in (None, cluster):
                     found = sq.scan(place, start=start).collect(on=on)
                     assert found.select(column.name).equals(expected.select(column.name))
+
+
+def test_types_that_arrow_reads_otherwise_are_those_of_local_files(stored: Stored, tmp_path: Path) -> None:
+    days = pa.array([dt.date(2024, 1, 1)] * 40, pa.date64())
+    pq.write_table(pa.table({"t": range(40), "day": days}), tmp_path / "a.parquet", row_group_size=5)
+    stored.files = {"/d/a.parquet": (tmp_path / "a.parquet").read_bytes()}
+    expected = sq.scan(tmp_path, start="t").collect()
+    with sq.local(2) as cluster:
+        for on in (None, cluster):
+            assert sq.scan("stored://d", start="t").collect(on=on).equals(expected)
 
 
 def refusing(step: Callable[..., Any], *names: str, error: Exception | None = None) -> Callable[..., Any]:

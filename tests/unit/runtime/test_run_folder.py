@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from squill.errors import ClusterError
+from squill.errors import ClusterError, SourceReadError
 from squill.exchange.segments import MANIFEST
 from squill.plan.fragments import ShardedPlan
 from squill.runtime.run_folder import (
@@ -21,6 +21,7 @@ from squill.runtime.run_folder import (
     Order,
     RunFolder,
     driver_lives,
+    explained,
     left_runs,
     remove_old_runs,
     stamp_of,
@@ -145,3 +146,10 @@ def test_committed_manifest_keeps_its_types(tmp_path: Path) -> None:
     with RunFolder.make(tmp_path, TICKET) as folder:
         folder.commit(1, Committed(manifest=manifest, receipts=(), works=()))
         assert folder.committed()[1].manifest.equals(manifest)
+
+
+def test_an_input_that_cannot_be_read_is_not_taken_for_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(SourceReadError, match="parquet' is gone"), explained(tmp_path):
+        raise SourceReadError("scan: 'a.parquet' is gone", "put it back.")
+    with pytest.raises(ClusterError, match="cannot be written: it is full"), explained(tmp_path):
+        raise OSError("it is full")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -210,6 +211,7 @@ def _blocks(path: str) -> Iterator[bytes]:
 
 
 def _fields(path: str, block: bytes) -> Schema:
+    block = block.removeprefix(BOM_UTF8)
     if not block.strip():
         return Schema()
     try:

@@ -6,10 +6,11 @@ import glob
 import io
 import operator
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -22,6 +23,9 @@ from squill.plan.build.unchanged_files import KeptByFile
 from squill.plan.paths import is_local, path_text, unfit_text
 from squill.plan.schema import Schema
 from squill.wording import shortened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "FORMATS", "TYPED", "FoundFile", "changed_type", "common_type", "compare_columns", "expand_paths",
@@ -133,6 +137,7 @@ def scan_files(
 
 
 def _scan_ndjson(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:
+    path = _without_mark(path)
     # It alone of Polars' readers cannot be told that a name is no glob: a[1].ndjson would be read as a1.ndjson.
     source = glob.escape(path) if isinstance(path, str) else path
     if schema is None:
@@ -140,6 +145,15 @@ def _scan_ndjson(path: str | io.BytesIO, schema: Schema | None) -> pl.LazyFrame:
     narrow = {name: READ_AS[type(dtype)] for name, dtype in schema.items() if type(dtype) in READ_AS}
     lazy = pl.scan_ndjson(source, schema={**schema, **narrow})
     return lazy.cast({name: schema[name] for name in narrow}) if narrow else lazy
+
+
+def _without_mark(path: str | io.BytesIO) -> str | io.BytesIO:
+    """Return the file, or what follows the mark of UTF-8 in it: Polars skips that in csv files only."""
+    if isinstance(path, io.BytesIO):
+        content = path.getvalue()
+        return io.BytesIO(content[len(BOM_UTF8) :]) if content.startswith(BOM_UTF8) else path
+    with open_file(path) as file:
+        return io.BytesIO(file.read()) if file.read(len(BOM_UTF8)) == BOM_UTF8 else path
 
 
 def read_stored(path: Path, file_format: str = "ipc") -> pl.DataFrame:
@@ -264,7 +278,7 @@ def _stored_schema(path: str, file_format: str) -> Schema:
     if is_local(path):
         return Schema(scan_files(path, file_format).collect_schema())
     try:
-        return _arrow_schema(path, file_format)
+        return _schema_at_end(path, file_format)
     except read_errors():  # as of a type that Arrow has not: Polars tells, of all that is in the file
         return Schema(scan_files(path, file_format).collect_schema())
 
@@ -272,14 +286,23 @@ def _stored_schema(path: str, file_format: str) -> Schema:
 _stored_schemas = {name: KeptByFile(partial(_stored_schema, file_format=name), KEPT_SCHEMAS) for name in TYPED}
 
 
-def _arrow_schema(path: str, file_format: str) -> Schema:
+def _schema_at_end(path: str, file_format: str) -> Schema:
     """Return the columns of a file that is not local, of which only the end is read."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     with open_file(path) as file:
-        found = pq.read_schema(file) if file_format == "parquet" else pa.ipc.open_file(file).schema
-    return Schema(from_arrow(found.empty_table()).schema)
+        if file_format == "parquet":
+            return Schema(scan_files(_end_of_parquet(file), file_format).collect_schema())
+        return Schema(from_arrow(pa.ipc.open_file(file).schema.empty_table()).schema)
+
+
+def _end_of_parquet(file: pa.NativeFile) -> io.BytesIO:
+    """Return a parquet file without its rows, which says of its columns what the whole one says."""
+    mark, size = b"PAR1", file.size()
+    file.seek(max(size - 8, 0))
+    told = int.from_bytes(file.read(4), "little")
+    file.seek(max(size - 8 - told, 0))
+    return io.BytesIO(mark + file.read())
 
 
 def compare_columns(first: str, expected: Schema, path: str, found: Schema, *, types: bool) -> None:
