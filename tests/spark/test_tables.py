@@ -103,11 +103,13 @@ FILTERS = [
 
 
 def test_columns_may_have_any_names(cluster: sq.Cluster) -> None:
-    frame = pl.DataFrame({"a.b": [1, 2], "a`b": [3, 4], "x": ["y", "z"], "X": [5, 6], "a": [7, 8]})
+    columns = {"a.b": [1, 2], "a`b": [3, 4], "x": ["y", "z"], "X": [5, 6], "a": [7, 8]}
+    frame = pl.DataFrame({**columns, "": [9, 10], "column_5": [11, 12]})
     rows = cluster.from_spark(session_of(cluster).createDataFrame(frame.to_arrow()))
     assert_same_events(rows.collect(), frame)
     kept = filtered(rows, (sq.col("a.b") > 1) & (sq.col("X") == 6) & sq.col("a`b").is_not_null())
-    assert kept.query(lambda s: s.select("a", "x")).collect().to_dicts() == [{"a": 8, "x": "z"}]
+    assert kept.query(lambda s: s.select("a", "x", "")).collect().to_dicts() == [{"a": 8, "x": "z", "": 10}]
+    assert_same_events(pl.DataFrame(rows.rekey("").redistribute().to_spark().toArrow().to_pydict()), frame)
 
 
 def test_rows_are_counted_where_no_column_is_read(cluster: sq.Cluster) -> None:

@@ -69,7 +69,7 @@ from squill.runtime.spark.parcel import (
     parcel,
     parcel_contents,
 )
-from squill.runtime.spark.tables import spark_frame
+from squill.runtime.spark.tables import polars_frame, spark_frame
 from squill.runtime.spark.task import MAY_PASS, file_name
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY
@@ -209,8 +209,7 @@ def table_parcels(
     assert isinstance(split, FrameSource)
     schema = split.frame.to_arrow().schema
     for batch in batches:
-        frame = pl.from_arrow(pa.Table.from_batches([batch]).cast(schema))
-        assert isinstance(frame, pl.DataFrame)
+        frame = polars_frame(pa.Table.from_batches([batch]).cast(schema))
         yield from frame_parcels(job, frame, fragment, leaf, shard)
 
 

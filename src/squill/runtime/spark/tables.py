@@ -45,6 +45,7 @@ __all__ = [
     "as_frames",
     "columns_of",
     "map_rows",
+    "polars_frame",
     "read_names",
     "rows_for",
     "spark_frame",
@@ -66,9 +67,16 @@ def columns_of(table: Any, operator: str) -> Schema:
     if not names:
         raise PlanError(f"{operator}: the DataFrame has no columns", "select one at least; rows without any are lost.")
     fields = [_arrow_field(field, operator) for field in table.schema.fields]
-    frame = pl.from_arrow(pa.schema(fields).empty_table())
+    return Schema(polars_frame(pa.schema(fields).empty_table()).schema)
+
+
+def polars_frame(table: pa.Table) -> pl.DataFrame:
+    """Return the table as a frame with its names; Polars gives a column whose name is empty another one."""
+    places = [f"c{place}" for place in range(table.num_columns)]
+    frame = pl.from_arrow(table.rename_columns(places))
     assert isinstance(frame, pl.DataFrame)
-    return Schema(frame.schema)
+    frame.columns = table.column_names
+    return frame
 
 
 def _arrow_field(field: Any, operator: str) -> pa.Field:
