@@ -17,6 +17,7 @@ from squill.engine.egress_closed import ClosedSink
 from squill.engine.ingress import Arrival, RowReader, cut
 from squill.engine.run import source_arrivals, steps
 from squill.errors import InputError
+from squill.plan.arrow_frames import from_arrow
 from squill.plan.node import Node
 from squill.plan.nodes.sources import FedSource
 from squill.plan.rewrite import rewrite
@@ -119,7 +120,7 @@ def _columns(source: FedSource, batch: object) -> dict[str, pl.Series]:
     """Return the input's columns, each one chunk; what a batch has beside them is left alone."""
     if not isinstance(batch, (pa.RecordBatch, pa.Table)):
         raise _wrong(source, batch, "an Arrow batch")
-    found = pl.DataFrame(batch)
+    found = from_arrow(batch)
     columns: dict[str, pl.Series] = {}
     for name, dtype in source.columns.items():
         if name not in found.columns:

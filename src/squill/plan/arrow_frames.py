@@ -18,7 +18,7 @@ NUMBERED = (pl.Categorical, pl.Enum)
 
 
 def from_arrow(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
-    """Return the rows as a frame; Polars calls a column without a name column_0.
+    """Return the rows as a frame with their names; Polars gives a column whose name is empty another one.
 
     Examples
     --------
@@ -26,9 +26,10 @@ def from_arrow(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     >>> from_arrow(pyarrow.table({"x": [1], "": [2]})).columns
     ['x', '']
     """
-    frame = pl.DataFrame(rows)
-    if "" in rows.schema.names:
-        frame.columns = list(rows.schema.names)
+    if "" not in rows.schema.names:
+        return pl.DataFrame(rows)
+    frame = pl.DataFrame(rows.rename_columns([str(place) for place in range(rows.num_columns)]))
+    frame.columns = rows.schema.names
     return frame
 
 

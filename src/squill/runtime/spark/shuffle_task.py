@@ -40,6 +40,7 @@ from squill.exchange.mailbox import Mailbox, MailboxReader
 from squill.exchange.merge import merge_runs
 from squill.exchange.scatter import Outbox
 from squill.exchange.segments import Run, SegmentWriter, read_run
+from squill.plan.arrow_frames import from_arrow
 from squill.plan.fragments import Channel, Fragment, sources_of
 from squill.plan.layout import Layout
 from squill.plan.node import Node
@@ -69,7 +70,7 @@ from squill.runtime.spark.parcel import (
     parcel,
     parcel_contents,
 )
-from squill.runtime.spark.tables import polars_frame, spark_frame
+from squill.runtime.spark.tables import spark_frame
 from squill.runtime.spark.task import MAY_PASS, file_name
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY
@@ -209,7 +210,7 @@ def table_parcels(
     assert isinstance(split, FrameSource)
     schema = split.frame.to_arrow().schema
     for batch in batches:
-        frame = polars_frame(pa.Table.from_batches([batch]).cast(schema))
+        frame = from_arrow(pa.Table.from_batches([batch]).cast(schema))
         yield from frame_parcels(job, frame, fragment, leaf, shard)
 
 

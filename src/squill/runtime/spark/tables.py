@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from squill.errors import InputError, PlanError
+from squill.plan.arrow_frames import from_arrow
 from squill.plan.expression_text import load_tree
 from squill.plan.expressions import column
 from squill.plan.fragments import Fragment, ShardedPlan, sources_of
@@ -45,7 +46,6 @@ __all__ = [
     "as_frames",
     "columns_of",
     "map_rows",
-    "polars_frame",
     "read_names",
     "rows_for",
     "spark_frame",
@@ -67,16 +67,7 @@ def columns_of(table: Any, operator: str) -> Schema:
     if not names:
         raise PlanError(f"{operator}: the DataFrame has no columns", "select one at least; rows without any are lost.")
     fields = [_arrow_field(field, operator) for field in table.schema.fields]
-    return Schema(polars_frame(pa.schema(fields).empty_table()).schema)
-
-
-def polars_frame(table: pa.Table) -> pl.DataFrame:
-    """Return the table as a frame with its names; Polars gives a column whose name is empty another one."""
-    places = [f"c{place}" for place in range(table.num_columns)]
-    frame = pl.from_arrow(table.rename_columns(places))
-    assert isinstance(frame, pl.DataFrame)
-    frame.columns = table.column_names
-    return frame
+    return Schema(from_arrow(pa.schema(fields).empty_table()).schema)
 
 
 def _arrow_field(field: Any, operator: str) -> pa.Field:
