@@ -50,9 +50,12 @@ def _opened(cluster: sq.Cluster, folder: Path) -> tuple[sq.ShardedStream]:
 
 
 def _moved(rows: sq.ShardedStream) -> sq.ShardedStream:
-    """No row is kept, but all columns are asked for: what is not asked for does not move."""
+    """No row is kept, but all columns are asked for: what is not asked for does not move.
+
+    Nor does what a filter drops, if it can be asked before; this one asks for what is computed afterwards.
+    """
     placed = rows.rekey("key").redistribute()
-    return placed.query(lambda s: s.where(sq.col("x0") < 0))
+    return placed.query(lambda s: s.with_columns(below=sq.col("x0") < 0).where("below"))
 
 
 def _one_row(cluster: sq.Cluster, _folder: object) -> tuple[sq.ShardedStream]:
