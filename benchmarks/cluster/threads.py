@@ -7,7 +7,8 @@ clicks with the sessions that they fall into, both over frames; and one of relat
 most of its time. Over frames, without a target, that one shows what is Squill's own.
 
 Two processes of one thread, which have nothing to do with each other and answer the same query at once, show what the
-machine allows: they share its memory.
+machine allows: they share its memory. So do, for the sum, two threads of one process of which each answers for half
+of the time: no row goes from one to the other, and nothing is merged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from benchmarks.harness import Comparison, Experiment, Side
 from benchmarks.peers.asked_process import AskedProcess
 
 __all__ = [
-    "APART", "FOLLOWED", "INTERVALS", "JOIN", "JOIN_OF_FRAMES", "ONE", "SUM", "SUM_OF_FILES", "TWO", "experiments",
+    "APART", "FOLLOWED", "HALVES", "INTERVALS", "JOIN", "JOIN_OF_FRAMES", "ONE", "SUM", "SUM_OF_FILES", "TWO",
+    "experiments",
 ]  # fmt: skip
 
 SUM = "local threads: grouped windowed sum, 1 h / 10 min"
@@ -37,6 +39,7 @@ INTERVALS = "local threads: join of clicks with sessions"
 JOIN = "local threads: the join of the Big Data Benchmark"
 JOIN_OF_FRAMES = "local threads: that join, over frames"
 TWO, ONE, APART = "2 threads", "1 thread", "2 × 1 thread, apart"
+HALVES = "2 threads, half of the time each"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -46,7 +49,9 @@ def experiments() -> list[Experiment]:
         for query in ("sum", "sum of files", "followed", "join of intervals", "join", "join of frames")
     }
     return [
-        Comparison(family=FAMILY, name=SUM, data=tables.clicks, sides=sides["sum"]),
+        Comparison(
+            family=FAMILY, name=SUM, data=tables.clicks, sides=(*sides["sum"], _side(HALVES, "sum by halves", cores=2))
+        ),
         Comparison(family=FAMILY, name=SUM_OF_FILES, data=tables.clicks, sides=sides["sum of files"]),
         Comparison(family=FAMILY, name=FOLLOWED, data=tables.clicks_and_sessions, sides=sides["followed"]),
         Comparison(family=FAMILY, name=INTERVALS, data=tables.clicks_and_sessions, sides=sides["join of intervals"]),
