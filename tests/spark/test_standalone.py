@@ -91,13 +91,15 @@ def wait_until_running(folder: Path, driver: subprocess.Popen[str], run: int, se
         time.sleep(0.02)
 
 
-def some_executor(folder: Path, seconds: float = 60) -> int:
-    """Return the process of an executor; those that were killed may not have been replaced yet."""
+def kill_some_executor(folder: Path, driver: subprocess.Popen[str], seconds: float = 60) -> None:
+    """Kill an executor; those that were killed may not have been replaced yet, and the last run may be over."""
     deadline = time.monotonic() + seconds
     while not (executors := executor_pids(folder)):
+        if driver.poll() is not None:
+            return
         assert time.monotonic() < deadline, "there was nobody to kill"
         time.sleep(0.02)
-    return executors[0]
+    os.kill(executors[0], signal.SIGKILL)
 
 
 def check_answers(folder: Path, driver: subprocess.Popen[str], runs: int) -> None:
@@ -119,7 +121,7 @@ def run_and_kill(folder: Path, delays: list[float]) -> None:
             ]:
                 wait_until_running(folder, driver, number)
                 time.sleep(delay)
-                os.kill(some_executor(folder), signal.SIGKILL)
+                kill_some_executor(folder, driver)
             check_answers(folder, driver, WAYS * each)
         finally:
             driver.kill()
