@@ -39,8 +39,7 @@ def _summed_by_halves(clicks: pl.DataFrame) -> Callable[[], pl.DataFrame]:
 
     def run() -> pl.DataFrame:
         early, late = threads.map(lambda query: query.collect(), queries)
-        ends = (int(answer["start"].search_sorted(cut)) for answer in (early, late))
-        return pl.concat([early[: next(ends)], late[next(ends) :]])
+        return pl.concat([early[: early["start"].search_sorted(cut)], late[late["start"].search_sorted(cut) :]])
 
     return run
 
