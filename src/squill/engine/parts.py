@@ -29,7 +29,18 @@ from squill.engine.operator import Operator
 from squill.engine.rows_on_disk import RowsOnDisk, mapped_file
 from squill.errors import BudgetExceededError
 
-__all__ = ["MOST_DEPTH", "PARTS", "OfPart", "Parts", "Relay", "free_cycles", "in_place_of", "rows_bytes", "state_bytes"]
+__all__ = [
+    "MOST_DEPTH",
+    "PARTS",
+    "OfPart",
+    "Parts",
+    "Relay",
+    "free_cycles",
+    "in_place_of",
+    "rows_bytes",
+    "stand_in",
+    "state_bytes",
+]
 
 BITS = 4
 PARTS = 1 << BITS
@@ -116,12 +127,18 @@ class Relay(Operator):
         pass
 
 
-@contextmanager
-def in_place_of(owner: Operator, one: Operator) -> Iterator[None]:
-    """Let `one` give its rows as its owner's; in the end, or when an error ends it, it lets go of its own parts."""
+def stand_in(owner: Operator, one: Operator) -> Operator:
+    """Let `one` give its rows as its owner's, as they are asked of that one; return it."""
     one.consumers = [(Relay(owner), 0)]
     one.demand = owner.demand
     one.checkpoint = owner.checkpoint
+    return one
+
+
+@contextmanager
+def in_place_of(owner: Operator, one: Operator) -> Iterator[None]:
+    """Let `one` stand in for its owner; in the end, or when an error ends it, it lets go of its own parts."""
+    stand_in(owner, one)
     try:
         yield
     finally:

@@ -17,10 +17,10 @@ from squill.engine.parts import (
     PARTS,
     OfPart,
     Parts,
-    Relay,
     free_cycles,
     in_place_of,
     rows_bytes,
+    stand_in,
     state_bytes,
 )
 from squill.plan.node import Node
@@ -62,13 +62,8 @@ class InParts(Operator):
     @property
     def _all(self) -> Operator:
         if self._whole is None:
-            self._whole = self._begin(self._make())
+            self._whole = stand_in(self, self._make())
         return self._whole
-
-    def _begin(self, operator: Operator) -> Operator:
-        operator.consumers = [(Relay(self), 0)]
-        operator.demand = self.demand
-        return operator
 
     def _look(self) -> None:
         """Divide the state if it is too large by now."""
