@@ -34,7 +34,7 @@ from squill.runtime.runtime import Runtime
 from squill.runtime.spark.jobs import as_often_as_rows_are_lost
 from squill.runtime.spark.kinds import is_stopped
 from squill.runtime.spark.parcel import ANSWER, DRIVER, ERROR, PARCEL_DDL, RECEIPT, parcel
-from squill.runtime.spark.shuffle_task import ShuffleJob, frame_parcel
+from squill.runtime.spark.shuffle_task import ShuffleJob, frame_bytes, frame_parcel
 from squill.runtime.spark.tables import read_names
 from squill.runtime.stored_answer import WrittenFile
 
@@ -139,7 +139,7 @@ def _send(
     job: ShuffleJob = loads(job_bytes)
     shards = len(job.splits[fragment, leaf])
     for shard, number, frame in _frames(records):
-        yield frame_parcel(job, frame.select(names), fragment, leaf, shard % shards, number)
+        yield frame_parcel(job, frame_bytes(frame.select(names)), fragment, leaf, shard % shards, number)
 
 
 def cached_files(source: CachedSource, folder: Path) -> list[dict[str, Any]]:

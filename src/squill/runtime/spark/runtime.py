@@ -274,9 +274,9 @@ class SparkRuntime:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClusterError("this cluster is closed", "make another one with sq.spark(…).")
-        if not is_connect(self.session) and has_lost_java(self.session.sparkContext):
-            raise java_is_gone()
         if is_stopped(self.session):
+            if not is_connect(self.session) and has_lost_java(self.session.sparkContext):
+                raise java_is_gone()
             raise ClusterError(
                 "the Spark session of this cluster has been stopped",
                 "start another session, and make another cluster on it with sq.spark(session).",

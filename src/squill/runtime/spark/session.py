@@ -186,8 +186,6 @@ def _is_running(where: str) -> ClusterError:
 
 
 CONNECT_PACKAGES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
-
-
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """Where the environment has it, PySpark takes whatever is asked of it for something of Spark Connect."""
 CONNECT_SECONDS = 10.0

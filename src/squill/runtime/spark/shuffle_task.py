@@ -75,7 +75,15 @@ from squill.runtime.spark.task import MAY_PASS, file_name
 from squill.runtime.threads import Checkpoint
 from squill.time import INFINITY
 
-__all__ = ["ShuffleJob", "frame_parcel", "frame_parcels", "rows_of_answer", "run_shuffle_task", "table_parcels"]
+__all__ = [
+    "ShuffleJob",
+    "frame_bytes",
+    "frame_parcel",
+    "frame_parcels",
+    "rows_of_answer",
+    "run_shuffle_task",
+    "table_parcels",
+]
 
 PARCELS_AHEAD = 16
 ROWS_FOR_SPARK = 10_000
@@ -160,27 +168,22 @@ def frame_parcels(
     """Yield a shard's rows of a frame, for the task of the first wave it runs in or of a later one."""
 
     def encoded(first: int, end: int) -> bytes:
-        return _as_bytes(frame[first:end])
+        return frame_bytes(frame[first:end])
 
-    contents = (data for _, data in parcel_contents(frame.height, encoded)) if frame.height else [_as_bytes(frame)]
+    contents = (data for _, data in parcel_contents(frame.height, encoded)) if frame.height else [frame_bytes(frame)]
     for number, data in enumerate(contents):
-        yield _frame_parcel(job, data, fragment, leaf, shard, number)
+        yield frame_parcel(job, data, fragment, leaf, shard, number)
 
 
-def frame_parcel(
-    job: ShuffleJob, piece: pl.DataFrame, fragment: int, leaf: int, shard: int, number: int
-) -> pa.RecordBatch:
-    """Return piece number so and so of a shard's rows."""
-    return _frame_parcel(job, _as_bytes(piece), fragment, leaf, shard, number)
-
-
-def _as_bytes(frame: pl.DataFrame) -> bytes:
+def frame_bytes(frame: pl.DataFrame) -> bytes:
+    """Return rows as parcels of frames carry them."""
     content = io.BytesIO()
     frame.write_ipc(content)
     return content.getvalue()
 
 
-def _frame_parcel(job: ShuffleJob, data: bytes, fragment: int, leaf: int, shard: int, number: int) -> pa.RecordBatch:
+def frame_parcel(job: ShuffleJob, data: bytes, fragment: int, leaf: int, shard: int, number: int) -> pa.RecordBatch:
+    """Return piece number so and so of a shard's rows."""
     ((wave, stage),) = [
         (wave, stage)
         for wave, stages in enumerate(job.waves)
