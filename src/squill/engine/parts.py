@@ -34,7 +34,6 @@ __all__ = [
     "PARTS",
     "OfPart",
     "Parts",
-    "Relay",
     "free_cycles",
     "in_place_of",
     "rows_bytes",
